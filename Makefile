@@ -60,7 +60,6 @@ reference: $(READY)
 
 # The site of docs/, which needs no internet: build/site. Links and anchors that lead nowhere are errors.
 docs: $(READY)
-	$(PIP_INSTALL) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict --quiet
 	@echo "look at it: $(RUN)/python -m http.server --directory build/site 8000, then http://127.0.0.1:8000"
 

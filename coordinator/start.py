@@ -15,7 +15,7 @@ from typing import Any
 from coordinator.durable import checkpoint, identity, journal
 from coordinator.durable.existing_run import settled, unfinished
 from coordinator.durable.journal import Journal
-from coordinator.durable.resuming import Stated
+from coordinator.durable.resuming import RequestedRounds
 from coordinator.durable.run_history import complete_metrics
 from coordinator.shell import known_runs
 from coordinator.shell.device_keys import DeviceKeys
@@ -44,7 +44,7 @@ from edgefl.system.service_manager import ServiceManager
 from edgefl.system.software import versions
 from edgefl.watch.expiries import expiry
 from edgefl.watch.exporters.opening import Exporters, flattened
-from edgefl.watch.fleet_inventory import Sightings
+from edgefl.watch.fleet_inventory import LastSeenWriter
 from edgefl.watch.metrics_file import METRICS, reports
 from edgefl.watch.view import View
 from edgefl.wire import broker
@@ -97,7 +97,7 @@ def coordinate(
     view: View,
     ready: Callable[[Address], AbstractContextManager[Any]] | None = None,
     *,
-    stated: Stated | None = None,
+    stated: RequestedRounds | None = None,
     origins: str | None = None,
     network: Callable[[], Network],
     manager: ServiceManager = NOBODY,
@@ -117,9 +117,9 @@ def coordinate(
         known_runs.announce(folder)
         metrics, fleet = complete_metrics(book), fleet_of(run)
         alone = parse(run.broker.url).embedded  # then the fleet ends with the run
-        sightings = None if alone else Sightings(FleetFolder(run.broker.fleet).seen, run.run.name)
-        if sightings:
-            until_done.callback(sightings.write)
+        last_seen = None if alone else LastSeenWriter(FleetFolder(run.broker.fleet).seen, run.run.name)
+        if last_seen:
+            until_done.callback(last_seen.write)
         page = until_done.enter_context(served(run, book, folder))
         certificates = MembersFile(fleet.members) if fleet else None
         settings = flattened(run.model_dump(mode="json", exclude={"export", "devices"}))
@@ -128,8 +128,8 @@ def coordinate(
 
         def tell(fact: Fact) -> None:
             metrics(fact)
-            if sightings:
-                sightings(fact)
+            if last_seen:
+                last_seen(fact)
             page.tell(fact)
             elsewhere(fact)
             view.tell(fact)

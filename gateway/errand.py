@@ -1,4 +1,4 @@
-"""What a gateway was asked, and all that goes on to its site: models and graphs as they came, signature and all."""
+"""The task of a gateway, and what it passes on to its site: models and graphs unchanged, with their signatures."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ class Errand:
     number: int
     task: Tasked
     item: Item  # its model
-    previous: Item | None  # the one before it, for algorithms that look back
+    previous: Item | None  # the model of the round before, for algorithms that use it
     graphs: Item | None
-    state: State  # what was kept: what a lossy codec left out of the last answer
+    state: State  # kept between rounds: the residual of a lossy codec
     most: int  # bytes that a model may have when it is opened
-    seal: Seal | None = None  # for whom the answer is
+    seal: Seal | None = None  # the coordinator's key that the answer is sealed for

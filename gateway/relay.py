@@ -1,10 +1,10 @@
 """What a gateway does with what it is asked, and with what its site has: a pure function, `step(relay, event)`.
 
-    the coordinator                gateway                      its site
-       task of round 7  ──▶  Ordered   ──▶ Begin, Advance ──▶  a round of its own, with the same model
-                                            Wait                (the devices are at work on it already)
-       answer           ◀──  HandOver  ◀──  Summed        ◀──  closed: the weighted mean of those who answered
-       declined         ◀──  Decline   ◀──  Abandoned     ◀──  no quorum, however long it took
+    the coordinator                gateway                           its site
+       task of round 7  ──▶  Ordered       ──▶  Begin, Advance  ──▶  a round of its own, with the same model
+                                                Wait                 (the devices are at work on it already)
+       answer           ◀──  DeliverSum    ◀──  Summed          ◀──  closed: the weighted mean of those who answered
+       declined         ◀──  DeclineOrder  ◀──  RoundAbandoned  ◀──  no quorum, however long it took
 
 Towards the coordinator it is a device, whose training is a round of its site; towards its devices it is a coordinator,
 whose merging is done by the coordinator above. Both are the machines that they are everywhere (`session.py` and
@@ -33,7 +33,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SiteRound:
     """What a site is at, or was."""
 
     round: int
@@ -46,7 +46,7 @@ class Relay:
     """The order in hand, and the round of each run at the site."""
 
     order: Order | None = None
-    rounds: Mapping[str, Round] = field(default_factory=dict)  # by the run
+    rounds: Mapping[str, SiteRound] = field(default_factory=dict)  # by the run
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -58,7 +58,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class OrderCancelled:
     pass
 
 
@@ -71,7 +71,7 @@ class Summed:
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class RoundAbandoned:
     run_key: str
     round: int
     reason: str
@@ -103,14 +103,14 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class DeliverSum:
     """Give the agent the sum, as the answer to this order."""
 
     order: Order
 
 
 @dataclass(frozen=True, slots=True)
-class Decline:
+class DeclineOrder:
     order: Order
     reason: str
 
@@ -122,8 +122,8 @@ class End:
     run_key: str
 
 
-Event: TypeAlias = Ordered | Cancelled | Summed | Abandoned | Ended
-Action: TypeAlias = Begin | Advance | HandOver | Decline | End
+Event: TypeAlias = Ordered | OrderCancelled | Summed | RoundAbandoned | Ended
+Action: TypeAlias = Begin | Advance | DeliverSum | DeclineOrder | End
 Step: TypeAlias = tuple[Relay, tuple[Action, ...]]
 
 
@@ -135,13 +135,13 @@ def step(r: Relay, event: Event) -> Step:
     match event:
         case Ordered(order):
             return _ordered(replace(r, order=order), order)
-        case Cancelled():
+        case OrderCancelled():
             return replace(r, order=None), ()
         case Summed(run_key, round):
             return _summed(r, run_key, round)
-        case Abandoned(run_key, round, reason) if _answers(r.order, run_key, round):
+        case RoundAbandoned(run_key, round, reason) if _answers(r.order, run_key, round):
             assert r.order is not None  # noqa: S101 - it answers
-            return replace(r, order=None), (Decline(r.order, reason),)
+            return replace(r, order=None), (DeclineOrder(r.order, reason),)
         case Ended(run_key):
             rest = {other: at for other, at in r.rounds.items() if other != run_key}
             return replace(r, rounds=rest), (End(run_key),)
@@ -150,12 +150,12 @@ def step(r: Relay, event: Event) -> Step:
 
 
 def _ordered(r: Relay, order: Order) -> Step:
-    at, fresh = r.rounds.get(order.run_key), Round(order.round, order.model)
+    at, fresh = r.rounds.get(order.run_key), SiteRound(order.round, order.model)
     now = replace(r, rounds={**r.rounds, order.run_key: fresh})
     if at is None:
         return now, (Begin(order.run_key),)
     if (at.round, at.model) == (order.round, order.model):
-        return (replace(r, order=None), (HandOver(order),)) if at.summed else (r, ())
+        return (replace(r, order=None), (DeliverSum(order),)) if at.summed else (r, ())
     if order.round > at.round:
         return now, (Advance(order.run_key),)
     return now, (Begin(order.run_key, afresh=True),)
@@ -167,7 +167,7 @@ def _summed(r: Relay, run_key: str, round: int) -> Step:
         return r, ()  # of a round that is over
     r = replace(r, rounds={**r.rounds, run_key: replace(at, summed=True)})
     if _answers(r.order, run_key, round) and r.order is not None:
-        return replace(r, order=None), (HandOver(r.order),)
+        return replace(r, order=None), (DeliverSum(r.order),)
     return r, ()
 
 

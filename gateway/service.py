@@ -5,7 +5,7 @@
 
 One loop owns both. The agent's training is a round at the site (`SiteTraining`); the site's merging is a sum
 (`SumMade`), which the agent spools and sends as its answer. Answers of devices are in the site's journal before they
-have a receipt, and the journal of a run stays until the coordinator has said that the run is over: a gateway that was
+get a receipt. The journal of a run stays until the coordinator has said that the run is over, so a gateway that was
 killed goes on.
 """
 
@@ -21,16 +21,16 @@ from coordinator.decide import vocabulary as site_vocabulary
 from coordinator.decide.state import but
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.merging import Prepared
-from coordinator.shell.outbox import Outbox, start_number
+from coordinator.shell.merging import PreparedJob
+from coordinator.shell.outbox import CoordinatorOutbox, start_number
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import ModelSource, Security
 from device_agent.decide import vocabulary
 from device_agent.shell.backends import MakeModel
-from device_agent.shell.order import Order, Train
+from device_agent.shell.order import Train, TrainingOrder
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
-from device_agent.shell.training import TELL_EVERY, Failed, Progressed, Seal, Trained
+from device_agent.shell.training import TELL_EVERY, Seal, WorkDone, WorkFailed, WorkProgressed
 from edgefl.base import events
 from edgefl.base.errors import Interrupted
 from edgefl.base.events import Fact
@@ -40,7 +40,7 @@ from edgefl.learn.contract import Update
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Background, Put
 from edgefl.system.disk import Disk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire.messages import JobState
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Transport
@@ -57,7 +57,7 @@ MODEL = "model"  # what the journal of a site knows the round in hand by
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteSetup:
     """Where the devices are, and by which rules they are coordinated."""
 
     run: Callable[[Errand], RunFile]  # the run of an errand, as the site plays it
@@ -91,7 +91,7 @@ class ToSite:
 
 
 @dataclass(slots=True)
-class Played:
+class SiteRun:
     """A run at the site."""
 
     life: int
@@ -106,11 +106,11 @@ class Played:
 class SiteTraining:
     """What an agent takes for its trainer."""
 
-    def __init__(self, start: Callable[[Order, Seal | None], None], cancel: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[[TrainingOrder, Seal | None], None], cancel: Callable[[], None]) -> None:
         self.number = 0
         self._start, self._cancel = start, cancel
 
-    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None:  # noqa: ARG002 - a gateway does not train
+    def start(self, order: TrainingOrder, train: Train, seal: Seal | None = None) -> None:  # noqa: ARG002 - a gateway does not train
         self.cancel()
         self._start(order, seal)
 
@@ -124,7 +124,7 @@ class Gateway:
 
     def __init__(
         self,
-        place: Site,
+        place: SiteSetup,
         identity: DeviceIdentity,
         wiring: Wiring,
         disk: Disk,
@@ -134,7 +134,7 @@ class Gateway:
     ) -> None:
         self.site, self.put, self.clock, self.background = place, wiring.put, wiring.clock, wiring.background
         self.relay = Relay()
-        self.played: dict[str, Played] = {}
+        self.played: dict[str, SiteRun] = {}
         self.errands: dict[int, Errand] = {}  # by number: the one in hand
         self.lives, self.told = 0, 0.0
         self.training = SiteTraining(self._ordered, self._cancelled)
@@ -165,7 +165,7 @@ class Gateway:
                 log.debug("of a run that was begun afresh")
             case vocabulary.Stopped():
                 self.agent.handle(event)
-            case Woken():
+            case DeadlineReached():
                 self.agent.handle(event)
                 for run_key in list(self.played):
                     self._at_site(run_key, event)
@@ -186,7 +186,7 @@ class Gateway:
 
     # ---- towards the coordinator -------------------------------------------------------------------------------
 
-    def _ordered(self, order: Order, seal: Seal | None) -> None:
+    def _ordered(self, order: TrainingOrder, seal: Seal | None) -> None:
         task, cache = order.task, self.agent.model_cache
         previous, graphs = (cache[id] if id else None for id in (task.previous, task.graphs))
         number = self.training.number
@@ -195,7 +195,7 @@ class Gateway:
         self._decide(relay.Ordered(relay.Order(number, task.run_key, task.round, task.model)))
 
     def _cancelled(self) -> None:
-        self._decide(relay.Cancelled())
+        self._decide(relay.OrderCancelled())
 
     def _heard(self, state: JobState) -> None:
         if state.phase == "finished":
@@ -217,16 +217,16 @@ class Gateway:
                 one.sum = update
                 log.info("summed run=%s round=%d devices=%d", run_key, round, update.devices)
                 self._decide(relay.Summed(run_key, round))
-            case relay.Abandoned():
+            case relay.RoundAbandoned():
                 self._decide(event)
             case _:
                 one.shell.handle(event)
-        if isinstance(event, Prepared) and one.shell.state.rounds.round < one.errand.task.round:
+        if isinstance(event, PreparedJob) and one.shell.state.rounds.round < one.errand.task.round:
             one.shell.handle(site_vocabulary.Handed(self.clock.now(), one.artifacts.take(one.errand)))
         if one.shell.ended:
             self._left(run_key, one)
 
-    def _left(self, run_key: str, one: Played) -> None:
+    def _left(self, run_key: str, one: SiteRun) -> None:
         del self.played[run_key]
         if one.shell.error and not isinstance(one.shell.error, Interrupted):
             raise one.shell.error
@@ -237,13 +237,13 @@ class Gateway:
         """What a site's coordinator tells, as far as it concerns the agent."""
         match fact:
             case events.Abandoned(round, reason):
-                self.put(ToSite(run_key, life, relay.Abandoned(run_key, round, f"its site: {reason}")))
+                self.put(ToSite(run_key, life, relay.RoundAbandoned(run_key, round, f"its site: {reason}")))
             case events.Answered(verdict="accepted", round=round) if self._current(run_key, life):
                 one, now = self.played[run_key], self.clock.now()
                 one.counted += 1
                 if now - self.told >= TELL_EVERY:
                     self.told = now
-                    self._tell(Progressed(one.errand.number, round, one.counted))
+                    self._tell(WorkProgressed(one.errand.number, round, one.counted))
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
@@ -258,10 +258,10 @@ class Gateway:
                 self._begin(run_key, self._errand(), afresh=afresh)
             case relay.Advance(run_key):
                 self._advance(run_key, self._errand())
-            case relay.HandOver(order):
+            case relay.DeliverSum(order):
                 self._hand_over(order, self.errands[order.number])
-            case relay.Decline(order, reason):
-                self._tell(Failed(order.number, order.round, reason, reason, mistake=False))
+            case relay.DeclineOrder(order, reason):
+                self._tell(WorkFailed(order.number, order.round, reason, reason, mistake=False))
             case relay.End(run_key) if run_key in self.played:
                 self._end(self.played[run_key])
             case relay.End(run_key) if self.site.knows(run_key):
@@ -287,7 +287,7 @@ class Gateway:
         self.played[run_key] = one
         one.shell.start()
 
-    def _opened(self, run_key: str, errand: Errand) -> Played:
+    def _opened(self, run_key: str, errand: Errand) -> SiteRun:
         self.lives += 1
         life, run, disk = self.lives, self.site.run(errand), self.site.disk(run_key)
         hold: list[SiteArtifacts] = []
@@ -312,7 +312,7 @@ class Gateway:
                 artifacts, lambda _make, journal, known, opener: preparing(hold[0], make, journal, known, opener)
             ),
         )
-        return Played(life, errand, shell, hold[0])
+        return SiteRun(life, errand, shell, hold[0])
 
     def _advance(self, run_key: str, errand: Errand) -> None:
         one = self.played[run_key]
@@ -328,9 +328,9 @@ class Gateway:
         done = answer(self.agent.device, job, errand, one.sum)
         if errand.seal:
             done = replace(done, frame=errand.seal(done.frame))
-        self._tell(Trained(order.number, order.round, done))
+        self._tell(WorkDone(order.number, order.round, done))
 
-    def _end(self, one: Played) -> None:
+    def _end(self, one: SiteRun) -> None:
         one.over = True
         now = self.clock.now()
         running = one.shell.state.phase == "running"
@@ -341,7 +341,9 @@ class Gateway:
         (job, _, run_id), line = run_key.rpartition("."), self.site.connect(run_key)
         start = start_number(Journal(self.site.disk(run_key)), int(self.clock.wall()))
         line.start(lambda _event: None)
-        Outbox(line, self.site.fleet, job, run_id, signer=self.site.signer, start=start).state("finished", 0, 0)
+        CoordinatorOutbox(line, self.site.fleet, job, run_id, signer=self.site.signer, start=start).state(
+            "finished", 0, 0
+        )
         if line.flush(FLUSH):
             self.site.forget(run_key)
         line.close()

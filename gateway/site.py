@@ -18,7 +18,7 @@ from coordinator.durable.answer_store import AnswerStore
 from coordinator.durable.journal import Journal
 from coordinator.durable.staleness import Policy
 from coordinator.shell.artifacts import Artifacts
-from coordinator.shell.merging import Prepared, Standing
+from coordinator.shell.merging import NextModel, PreparedJob
 from coordinator.shell.publisher import Publication
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.order import Item
@@ -26,7 +26,7 @@ from edgefl.base.schedule import Purpose
 from edgefl.base.vector import norm
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job, RunState
-from edgefl.job.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.job.run.work import ModelRef, Worker, WorkResult, unpack_broadcast
 from edgefl.job.transforms.listing import device_transforms
 from edgefl.job.transforms.transform import AnswerSet, CoordinatorContext, at_coordinator
 from edgefl.learn.algorithms import registry
@@ -59,15 +59,15 @@ class SiteArtifacts(Artifacts):
     def __init__(self, *about: Any, errand: Errand, **more: Any) -> None:  # Any: as those of Artifacts
         super().__init__(*about, **more)
         self.errand = errand
-        self.standing = standing(errand)
+        self.next_model = next_model(errand)
 
-    def take(self, errand: Errand) -> vocabulary.Model:
+    def take(self, errand: Errand) -> vocabulary.PublishedModel:
         """From now on this is asked for; its model as the core knows it."""
-        self.errand, self.standing = errand, standing(errand)
+        self.errand, self.next_model = errand, next_model(errand)
         before = len(errand.previous.frame) if errand.previous else 0
-        return vocabulary.Model(errand.task.round, len(errand.item.frame), before)
+        return vocabulary.PublishedModel(errand.task.round, len(errand.item.frame), before)
 
-    def prepared(self, event: Prepared, now: float) -> vocabulary.Prepared:
+    def prepared(self, event: PreparedJob, now: float) -> vocabulary.Prepared:
         told = super().prepared(event, now)
         if self.publisher and self.errand.graphs:
             self.publisher.graphs = publication(0, self.errand.graphs)
@@ -113,14 +113,14 @@ class SiteArtifacts(Artifacts):
         return work
 
 
-def standing(errand: Errand) -> Standing:
+def next_model(errand: Errand) -> NextModel:
     """Where the run stands, as far as a site needs to know: which model is in hand, and how long it is."""
     task, manifest = errand.task, errand.item.manifest
     params, _ = unpack_broadcast(
         errand.item.frame, manifest.layout.layout().size, errand.most, codec(manifest.down, "down", allowed=())
     )
     previous = bytes(errand.previous.frame) if errand.previous else None
-    return Standing(RunState(task.round - 1, params), bytes(errand.item.frame), previous, norm(params))
+    return NextModel(RunState(task.round - 1, params), bytes(errand.item.frame), previous, norm(params))
 
 
 def publication(round: int, item: Item) -> Publication:
@@ -138,7 +138,7 @@ def preparing(
     unseal: Unseal,
 ) -> Work:
     """Make the job of what is asked for; with a state from before a restart, what was promised then as well."""
-    errand, here = artifacts.errand, artifacts.standing
+    errand, here = artifacts.errand, artifacts.next_model
     assert here is not None  # noqa: S101 - made with it
     book = journal.copied() if journal and known else None
 
@@ -146,7 +146,7 @@ def preparing(
         job, recalled, answers = make(errand), Recalled(), AnswerStore()
         if book and known:
             recalled, answers = recovery.promised(book, job, known, unseal)
-        put(Prepared(job, here, None, recalled, answers, ()))
+        put(PreparedJob(job, here, None, recalled, answers, ()))
 
     return work
 
@@ -176,7 +176,7 @@ def job_of(errand: Errand, run: RunFile, make_model: MakeModel) -> Job:
     )
 
 
-def answer(gateway: str, job: Job, errand: Errand, update: Update) -> Done:
+def answer(gateway: str, job: Job, errand: Errand, update: Update) -> WorkResult:
     """The sum as the gateway's own answer to what it was asked."""
     task, manifest = errand.task, errand.item.manifest
     worker = Worker(

@@ -14,7 +14,7 @@ from coordinator.shell.fleet_broker import fleet_of, located
 from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
 from device_agent.shell.backends import maker
-from device_agent.shell.renewal import Renewal
+from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.setup import DeviceIdentity, Limits, Scope
 from edgefl.base.errors import ConfigError
 from edgefl.fleet.members import MembersFile
@@ -36,19 +36,19 @@ from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
 from edgefl.wire.wiring import Wiring
 from gateway.errand import Errand
-from gateway.service import Gateway, Site
+from gateway.service import Gateway, SiteSetup
 
 log = logging.getLogger(__name__)
 
 LAST = 2**31 - 2  # a site has as many rounds as it is asked for
 
 
-class Host:
+class GatewayHost:
     """A gateway in the real world: one queue for both sides, the machine's clock, threads to add up in."""
 
     def __init__(
         self,
-        place: Site,
+        place: SiteSetup,
         identity: DeviceIdentity,
         transport: Transport,
         disk: Disk,
@@ -94,7 +94,7 @@ def run(path: Path, sets: Sequence[str], *, insecure: bool = False, level: str) 
         return host.run()
 
 
-def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
+def open_gateway(file: GatewayFile, *, insecure: bool = False) -> GatewayHost:
     """The gateway of this file; what is wrong with it is said before anything is connected."""
     me = file.gateway
     address = parse(me.broker, "gateway.broker")
@@ -116,7 +116,7 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     folder = me.folder.expanduser() / me.id
     members = fleet_of(site_run)
     keys = coordinator_identity.devices_path(site_run)
-    place = Site(
+    place = SiteSetup(
         run=lambda errand: run_of(file, errand, site_run),
         connect=lambda _: open_transport(where, "gateway", site_run.broker.tls),
         disk=lambda run_key: FolderDisk(folder / "site" / run_key),
@@ -132,9 +132,11 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     )
 
     log.info("gateway=%s broker=%s site=%s devices=%d", me.id, address, where, file.site.devices)
-    return Host(
+    return GatewayHost(
         place,
-        DeviceIdentity(me.id, me.fleet, "gateway", site=me.site, renewal=Renewal(me.id, me.tls, SystemClock().wall)),
+        DeviceIdentity(
+            me.id, me.fleet, "gateway", site=me.site, renewal=CertificateRenewal(me.id, me.tls, SystemClock().wall)
+        ),
         open_transport(address, me.id, me.tls),
         FolderDisk(folder),
         scope=Scope(broker=str(address), connect_timeout=me.connect_timeout, coordinator=me.coordinator),

@@ -59,7 +59,7 @@ def main(seconds: float) -> None:
             url = next(fact["url"] for fact in map(json.loads, lines) if fact["event"] == "shown")
             sleep(5)  # it has just begun
             process = psutil.Process(coordinator.pid)
-            look(process, "nobody watches", seconds)
+            look(process, "no browser watches", seconds)
             Thread(target=watch, args=(url,), daemon=True).start()
             look(process, "one browser watches", seconds)
             coordinator.terminate()

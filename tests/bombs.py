@@ -1,6 +1,7 @@
 """Small files that stand for very much, and a process with little memory to read them in."""
 
 import gzip
+import os
 import resource
 import sqlite3
 import struct
@@ -8,25 +9,47 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 NEEDS_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python cannot tell SQLite how long a cell may be")
-MEMORY = 1000 << 20  # bytes that a process may have for itself: a bomb that goes off ends it, and not the machine
+ROOM = 800 << 20  # bytes beside what a program of ours begins with: a bomb that goes off ends it, and not the machine
+# Each further thread of a library would take 40 MB before anything is read, and a machine may have a hundred.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+LOADED = """
+import contextlib, pathlib
+import edgefl.learn.data.catalog
+with contextlib.suppress(ImportError):
+    import torch
+print(next(line.split()[1] for line in pathlib.Path("/proc/self/status").open() if line.startswith("VmData:")))
+"""
 
 
-def limited() -> None:
-    """Take little memory and no core, before the program begins."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+@cache
+def most() -> int:
+    """Return the bytes that a program may have: those that it has here with numpy and torch loaded, and `ROOM`."""
+    environment = {**os.environ, **ONE_THREAD}
+    loaded = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, env=environment
+    ).stdout
+    return (int(loaded) << 10) + ROOM
 
 
 def run(*command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A program of ours, by its module or with -c, where memory is little."""
+    memory = most()
+
+    def limited() -> None:
+        """Take little memory and no core, before the program begins."""
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
     return subprocess.run(
         [sys.executable, *command],
         check=False, capture_output=True, text=True, errors="replace", timeout=240, cwd=folder, preexec_fn=limited,
+        env={**os.environ, **ONE_THREAD},
     )  # fmt: skip
 
 

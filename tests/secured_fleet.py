@@ -18,7 +18,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edgefl.fleet import enrolment
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.kit import Kit
 from edgefl.wire.address import Address
@@ -47,7 +47,7 @@ def free_ports() -> int:
 class Secured:
     """A fleet whose folder is in `state`."""
 
-    fleet: Fleet
+    fleet: FleetAdministration
     state: Path
     kits: dict[str, Kit]
 
@@ -86,7 +86,7 @@ class Secured:
 def make(state: Path, *devices: str) -> Secured:
     """A fleet at a free port of loopback; XDG_STATE_HOME must be `state`."""
     assert os.environ["XDG_STATE_HOME"] == str(state)
-    fleet = Fleet.new("default", ["127.0.0.1"], free_ports(), clock())
+    fleet = FleetAdministration.new("default", ["127.0.0.1"], free_ports(), clock())
     return Secured(fleet, state, {name: fleet.add(name, clock()) for name in devices})
 
 
@@ -125,7 +125,7 @@ def broker(secured: Secured) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def enrolling(fleet: Fleet) -> Iterator[list[str]]:
+def enrolling(fleet: FleetAdministration) -> Iterator[list[str]]:
     """Who has joined at a listener that runs meanwhile."""
     joined: list[str] = []
     over, ready = threading.Event(), threading.Event()

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -106,10 +107,11 @@ def test_an_agent_imports_where_there_is_no_torch():
 DECIDING = [*ROOT.glob("*/decide"), ROOT / "edgefl" / "server" / "decide"]
 DECISIONS = [*sorted(path for folder in DECIDING for path in folder.glob("[a-z]*.py")), ROOT / "gateway" / "relay.py"]
 PURE = {  # what decisions may import beside each other
+    *("edgefl.base.device_labels", "edgefl.base.where"),  # which devices are asked
     *("edgefl.base.errors", "edgefl.base.events", "edgefl.base.records", "edgefl.base.schedule", "edgefl.base.vitals"),
     *("edgefl.learn.selection.base", "edgefl.learn.selection.registry"),  # the same draw from the same candidates
     "edgefl.wire.reconnect",  # backoff; its clock is an argument
-    "edgefl.job.config.conditions",  # a table of the agent file, as values
+    *("edgefl.job.config.conditions", "edgefl.job.config.remote"),  # tables of the agent file, as values
 }
 OUTSIDE = {
     *("time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"),
@@ -340,3 +342,27 @@ def test_a_name_tells_what_the_thing_is_and_not_how_it_came(path):
 )
 def test_such_a_name_would_be_seen(line):
     assert HOW_IT_CAME.intersection(named(ast.parse(line)))
+
+
+PUBLIC_TWICE = {"Interrupted": {"edgefl/base/errors.py", "edgefl/base/events.py"}}  # raised, and told: users know both
+
+
+def classes(trees):
+    """Return where each class name is defined: every place, also inside of functions and other classes."""
+    places = defaultdict(list)
+    for where, tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(where)
+    return places
+
+
+def test_a_class_name_is_used_once():
+    """A name that is looked up leads to one class; `Interrupted` is an error and a fact, both public."""
+    places = classes((name(path), parsed(path)) for path in SOURCES + TOOLS)
+    assert {word: set(where) for word, where in places.items() if len(where) > 1} == PUBLIC_TWICE
+
+
+def test_a_class_name_that_is_used_twice_would_be_seen():
+    trees = ast.parse("class A: 0"), ast.parse("def f():\n    class A: 0")
+    assert classes(enumerate(trees)) == {"A": [0, 1]}

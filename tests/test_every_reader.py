@@ -14,7 +14,7 @@ import pytest
 from coordinator.durable import run_history
 from coordinator.durable.existing_run import begun
 from coordinator.durable.journal import Journal
-from coordinator.durable.resuming import Stated
+from coordinator.durable.resuming import RequestedRounds
 from coordinator.shell.exporting import read
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError, StoreError, WireError
 from edgefl.delivery import card
@@ -28,7 +28,7 @@ from edgefl.ops.reporting import gather
 from edgefl.system.disk import FolderDisk
 from edgefl.watch.metrics_file import MetricsReader
 from edgefl.watch.overview import snapshot
-from edgefl.watch.page.history import History
+from edgefl.watch.page.history import PastRuns
 from edgefl.wire.messages import Presence, read_json
 
 TESTS = Path(__file__).parent
@@ -77,6 +77,7 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
     "edgefl/delivery/card.py": ("test_every_reader.py::test_the_card_of_a_model_may_be_a_bomb",),
     "edgefl/lab/api/folder.py": ("test_every_reader.py::test_the_folder_of_a_run_may_hold_a_bomb",),
     "edgefl/watch/page/history.py": ("test_every_reader.py::test_the_page_passes_over_a_run_whose_metrics_are_a_bomb",),
+    "edgefl/sim/availability_trace.py": ("sim/test_availability_trace.py::test_a_trace_may_be_a_bomb",),
     # messages
     "edgefl/wire/frames.py": (
         "attacks/test_memory_and_amplification.py::test_a_bomb_inside_a_small_message_is_not_opened",
@@ -219,8 +220,8 @@ def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None
     ):
         with pytest.raises(StoreError, match="its journal holds no run file"):
             reads(disk)
-    for reads in (origin.from_json, Stated.from_json):
-        with pytest.raises(StoreError, match="what a journal says of "):
+    for reads in (origin.from_json, RequestedRounds.from_json):
+        with pytest.raises(StoreError, match="the journal's "):
             reads(text)
     table = parse(RunFile, {"rounds": {"cohort": 1, "quorum": 1}}, "run.toml", environment={})
     book.set(run=table.model_dump_json())
@@ -231,7 +232,7 @@ def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None
 def test_the_page_passes_over_a_run_whose_metrics_are_a_bomb(text: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "metrics.jsonl").write_text(text + "\n")
-    assert isinstance(History(tmp_path).listed(), list)
+    assert isinstance(PastRuns(tmp_path).listed(), list)
 
 
 @pytest.mark.parametrize("text", NESTED)

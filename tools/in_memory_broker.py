@@ -2,8 +2,8 @@
 
 It keeps retained messages, sends wills and lets a second client take over a session.
 
-* Without `order` a message is delivered on the thread that publishes it, before `publish` returns, unless a delivery is
-  already going on: then that one carries on with it, so a callback may publish and nothing recurses.
+* Without `order` a message is delivered on the thread that publishes it, before `publish` returns. If a delivery is
+  already going on, that one delivers it afterwards; so a callback may publish without recursion.
 * With `order` messages wait for `pump`, and `order(n)` picks which of n waiting streams goes next. A stream is one
   sender's messages to one receiver on one topic; these stay in order.
 """
@@ -17,9 +17,9 @@ from time import monotonic
 
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     TransportEvent,
@@ -38,7 +38,7 @@ def matches(filter: str, topic: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Retained:
     """A retained message, and whose it was: what comes later from the same sender must stay behind it."""
 
     sender: str
@@ -99,7 +99,7 @@ class InMemoryBroker:
 
     order: Callable[[int], int] | None = None
     clock: Callable[[], float] = monotonic
-    retained: dict[str, _Kept] = field(default_factory=dict)
+    retained: dict[str, _Retained] = field(default_factory=dict)
     _clients: dict[str, InMemoryClient] = field(default_factory=dict)
     _news: deque[tuple[InMemoryClient, TransportEvent]] = field(default_factory=deque)
     _streams: dict[tuple[str, ...], deque[tuple[InMemoryClient, int, Message]]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class InMemoryBroker:
         with self._lock:
             client = self._clients[client_id]
             self._drop(client)
-            self._news.append((client, Disconnected("connection lost")))
+            self._news.append((client, ConnectionLost("connection lost")))
         self._settle()
 
     def restore(self, client_id: str) -> None:
@@ -145,7 +145,7 @@ class InMemoryBroker:
                 client.online = False
                 client.session += 1
                 client.filters.clear()
-                self._news.append((client, Disconnected("connection lost")))
+                self._news.append((client, ConnectionLost("connection lost")))
             for client in clients:
                 self._join(client)
         self._settle()
@@ -161,7 +161,7 @@ class InMemoryBroker:
             older = self._clients.get(client.id)
             if older is not None:
                 self._drop(older)
-                self._news.append((older, Disconnected("Session taken over", taken_over=True)))
+                self._news.append((older, ConnectionLost("Session taken over", taken_over=True)))
             self._clients[client.id] = client
             self._join(client)
         self._settle()
@@ -225,7 +225,7 @@ class InMemoryBroker:
     def _join(self, client: InMemoryClient) -> None:
         client.online = True
         client.session += 1
-        self._news.append((client, Connected()))
+        self._news.append((client, ConnectionMade()))
         for topic, payload, retain, expires in client.outbox:
             self._route(client.id, topic, payload, retain, expires)
         client.outbox.clear()
@@ -247,7 +247,7 @@ class InMemoryBroker:
         if retain:
             self.retained.pop(topic, None)
             if payload:
-                self.retained[topic] = _Kept(sender, payload, self.clock() + expires)
+                self.retained[topic] = _Retained(sender, payload, self.clock() + expires)
         for client in self._clients.values():
             if any(matches(filter, topic) for filter in client.filters):
                 self._queue(client, sender, Message(topic, payload))

@@ -1,13 +1,14 @@
 """Buffered rounds, which wait for no device (FedBuff, Nguyen et al., 2022): pure, `step(state, event) -> state,
 actions`.
 
-    starting  ── Joined, Resumed ─────────────────────▶ open       start_with present, or the first device
-    gathering ── Joined, Resumed ─────────────────────▶ open       asked anew, as models have other bytes now
-    open      ── Answered, Expired, Resumed ──────────▶ merging    the buffer is full; or time is up, and not empty
-    merging   ── Merged ──────────────────────────────▶ open       the next round, with the answers that came meanwhile;
+    starting  ── DeviceJoined, RunResumed ────────────▶ open       start_with present, or the first device
+    gathering ── DeviceJoined, RunResumed ────────────▶ open       asked anew, as models have other bytes now
+    open      ── DeviceAnswered, RunResumed ──────────▶ merging    the buffer is full
+    open      ── TimerExpired ────────────────────────▶ merging    time is up, and the buffer is not empty
+    merging   ── RoundMerged ─────────────────────────▶ open       the next round, with the answers that came meanwhile;
                                                                    or the last model's evaluation, which rounds.py has
-    merging   ── Merged ──────────────────────────────▶ finished   it was the last round, or enough is known
-    merging   ── Resumed ─────────────────────────────▶ open       that evaluation is put off, as more rounds are wanted
+    merging   ── RoundMerged ─────────────────────────▶ finished   it was the last round, or enough is known
+    merging   ── RunResumed ──────────────────────────▶ open       that evaluation is put off, as more rounds are wanted
 
 The picture is checked against what the machine does (tests/coordinator/decide/test_diagrams.py).
 
@@ -26,33 +27,34 @@ House rules, besides those of rounds.py
      next round; where there is none that trains, they are late.
   3. A device that is lost keeps its work, and its place is taken. Back in time, it goes on with what it has: its answer
      counts unless it began more than `rules.staleness` rounds before the merge it would be in ("stale").
-  4. Work that has become too old, or that was silent for more than a whole deadline in which nothing was merged, is
-     given up: its device is free to be asked anew, with the newest model, behind all who are not silent.
+  4. Work is given up when it has become too old, or when its device was silent for more than a whole deadline in which
+     nothing was merged. The device may then be asked anew, with the newest model, after all devices that are not
+     silent.
   5. When a deadline has passed without a merge, whatever is in the buffer is merged, be it one answer.
 """
 
 from dataclasses import replace
 
 from coordinator.decide.rounds import (
-    Accept,
+    AcceptAnswer,
     Action,
-    Answered,
-    Busy,
-    Declined,
+    DeviceAnswered,
+    DeviceBusy,
+    DeviceDeclined,
+    DeviceJoined,
+    DeviceLost,
     Event,
-    Expired,
     Finish,
-    Ignore,
+    IgnoreAnswer,
     Invite,
-    Joined,
-    Lost,
-    Merge,
-    Merged,
+    MergeRound,
     Reason,
-    Resumed,
+    RoundMerged,
     Rounds,
+    RunResumed,
     SetTimer,
     Step,
+    TimerExpired,
     Verdict,
     Work,
     cleared,
@@ -68,24 +70,24 @@ from edgefl.learn.selection.base import Candidate
 def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
-        case Answered():
+        case DeviceAnswered():
             return _answered(s, event)
-        case Declined(device, round):
+        case DeviceDeclined(device, round):
             return _declined(s, device, round)
-        case Busy(device, round):
+        case DeviceBusy(device, round):
             return _busy(s, device, round)
-        case Resumed():
+        case RunResumed():
             return _resumed(s)
         case _ if s.phase == "finished":
             return s, ()
-        case Joined(device, samples=samples):
+        case DeviceJoined(device, samples=samples):
             known = knowing(s, device, samples=samples)
             return _joined(replace(s, present=s.present | {device}, known=known), device)
-        case Lost(device):
+        case DeviceLost(device):
             return _filled(replace(s, present=s.present - {device}))
-        case Expired(round, attempt) if (round, attempt) == (s.round, s.attempt) and s.phase == "open":
+        case TimerExpired(round, attempt) if (round, attempt) == (s.round, s.attempt) and s.phase == "open":
             return _expired(s)
-        case Merged(round, done=done) if s.phase == "merging" and (done or round >= s.round):
+        case RoundMerged(round, done=done) if s.phase == "merging" and (done or round >= s.round):
             return _merged(s, round, done)
         case _:
             return s, ()
@@ -197,7 +199,7 @@ def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
 def verdict(s: Rounds, device: str, round: int) -> Verdict:
     """What would become of an answer that came now."""
     reason = _objection(s, device, round)
-    return Accept(device, round) if reason is None else Ignore(device, round, reason)
+    return AcceptAnswer(device, round) if reason is None else IgnoreAnswer(device, round, reason)
 
 
 def _objection(s: Rounds, device: str, round: int) -> Reason | None:
@@ -216,10 +218,10 @@ def _objection(s: Rounds, device: str, round: int) -> Reason | None:
     return next((reason for reason, holds in grounds if holds), None)
 
 
-def _answered(s: Rounds, answer: Answered) -> Step:
+def _answered(s: Rounds, answer: DeviceAnswered) -> Step:
     device, round = answer.device, answer.round
     decision = verdict(s, device, round)
-    if not isinstance(decision, Accept):
+    if not isinstance(decision, AcceptAnswer):
         return s, (decision,)
     news = {name: value for name, value in answer.news.items() if name != "loss"}
     known = knowing(s, device, **news) if news else s.known
@@ -235,7 +237,7 @@ def _answered(s: Rounds, answer: Answered) -> Step:
 def _declined(s: Rounds, device: str, round: int) -> Step:
     reason = _objection(s, device, round)
     if reason is not None:
-        return s, (Ignore(device, round, reason),)
+        return s, (IgnoreAnswer(device, round, reason),)
     return _filled(replace(_free(s, device), declined=s.declined | {device}))
 
 
@@ -245,7 +247,7 @@ def _busy(s: Rounds, device: str, round: int) -> Step:
     if reason is None and device in s.busy:
         reason = "duplicate"
     if reason is not None:
-        return s, (Ignore(device, round, reason),)
+        return s, (IgnoreAnswer(device, round, reason),)
     return _filled(replace(s, busy=s.busy | {device}))
 
 
@@ -306,8 +308,8 @@ def _trains(s: Rounds, round: int) -> bool:
     return s.rules.schedule.purpose(round) == "train"
 
 
-def _merge(s: Rounds) -> Merge:
-    return Merge(s.round, tuple(sorted(s.answered)))
+def _merge(s: Rounds) -> MergeRound:
+    return MergeRound(s.round, tuple(sorted(s.answered)))
 
 
 def _timer(s: Rounds) -> SetTimer:

@@ -1,14 +1,16 @@
 """Everything the coordinator decides: a pure function, `step(state, event) -> state, actions, facts`.
 
-    idle      ── Announced, Connected, Woken ─▶ preparing  a device is there, or a round from before a restart
+    idle      ── Announced, Woken ────────────▶ preparing  a device is there, or a round from before a restart
+    idle      ── CoordinatorConnected ────────▶ preparing  the same
     preparing ── Prepared ────────────────────▶ running    the model is there, and all that was promised before
     preparing ── Prepared ────────────────────▶ clearing   the run had ended already
-    running   ── Merged, Looked, Handed ──────▶ clearing   the last round is merged, and its report is made
+    running   ── Merged, Handed ──────────────▶ clearing   the last round is merged, and its report is made
+    running   ── ReportsCompleted ────────────▶ clearing   the same
     clearing  ── Searched, Woken ─────────────▶ leaving    the broker has told what stands there, or takes too long
     leaving   ── Woken ───────────────────────▶ ended      everything is sent, or takes too long
-    idle      ── Stop, Failed ────────────────▶ leaving    an end is asked for, or something broke
-    preparing ── Stop, Failed ────────────────▶ leaving
-    running   ── Stop, Failed ────────────────▶ leaving
+    idle      ── Stop, RunFailed ─────────────▶ leaving    an end is asked for, or something broke
+    preparing ── Stop, RunFailed ─────────────▶ leaving
+    running   ── Stop, RunFailed ─────────────▶ leaving
 
 The picture is checked against what the machine does (tests/coordinator/decide/test_diagrams.py). Its events and actions
 are in vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word
@@ -18,7 +20,8 @@ of the round machine in round_actions.py. Inside stand smaller machines: `rounds
 
 House rules
   1. Ids, numbers and digests only: tensors and frames stay in the shell under their digest.
-  2. Every answer gets a verdict, as an action: Accept, Late, Ignore or Refuse. It is opened only if it can count.
+  2. Every answer gets a verdict, as an action: Accept, AcceptLate, Ignore or Refuse. It is opened only if it
+     can count.
   3. Time is told by the events (`at`, on a clock that only grows). `deadline` says when a `Woken` is due.
   4. A state with other rounds than the one before is written down before anything is done about it; devices alone are
      asked for the next round meanwhile, if that follows from what was written when the last one closed
@@ -60,9 +63,9 @@ def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912,
     match event:
         case _ if not unfinished(s):
             return _ending(s, event)
-        case vocabulary.Connected(at):
+        case vocabulary.CoordinatorConnected(at):
             return devices.connected(but(s, away=""), at)
-        case vocabulary.Disconnected(reason=reason):
+        case vocabulary.CoordinatorDisconnected(reason=reason):
             return but(s, away=reason, listened=None), (), (events.Disconnected(reason),)
         case vocabulary.Announced(retained=True) if devices.known_so(s, event) or event.announcement.site in s.severed:
             return s, (), ()
@@ -70,23 +73,23 @@ def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912,
             return devices.announced(s, event)
         case vocabulary.Unreadable():
             return devices.unreadable(s, event)
-        case rounds.Declined(device, round, at, reason):
+        case rounds.DeviceDeclined(device, round, at, reason):
             return telling(events.Declined(device, round, reason), feed(devices.heard(s, device), event, at))
-        case rounds.Busy(device, round, at, reason):
+        case rounds.DeviceBusy(device, round, at, reason):
             return telling(events.Busy(device, round, reason), feed(devices.heard(s, device), event, at))
         case vocabulary.Begun(_, device):
             return devices.heard(s, device), (), (events.Sending(device),)
-        case vocabulary.Progressed(_, device, round, steps, vitals):
+        case vocabulary.ProgressReported(_, device, round, steps, vitals):
             facts = events.Progressed(device, round, steps), *([vitals] if vitals else [])
             return devices.heard(s, device), (), facts
         case vocabulary.Offered():
             return _offered(devices.heard(s, event.device), event)
-        case vocabulary.Answered():
+        case vocabulary.AnswerArrived():
             return _answered(devices.heard(s, event.device), event)
         case vocabulary.Usable(at, digest, loss) if digest in s.opened:
             s, answer = _closed(s, digest)
             pace, seconds = answer.seconds_per_step or None, answer.seconds_per_step * answer.steps or None
-            return feed(s, rounds.Answered(answer.device, answer.round, at, pace, seconds, loss), at, answer)
+            return feed(s, rounds.DeviceAnswered(answer.device, answer.round, at, pace, seconds, loss), at, answer)
         case vocabulary.Unusable(digest=digest) if digest in s.opened:
             return _unusable(*_closed(s, digest), event)
         case vocabulary.Misbehaved(
@@ -96,35 +99,37 @@ def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912,
             return doing(refused, devices.misbehaved(s, device, code, reason, at))
         case vocabulary.Revoked():
             return devices.revoked(s, event)
-        case vocabulary.Enrolled():
+        case vocabulary.MembersRead():
             return devices.enrolled(s, event)
+        case vocabulary.LabelsRead():
+            return devices.labelled(s, event)
         case vocabulary.SiteLost(at, site):
             return devices.severed(s, site, at)
         case vocabulary.SiteBack(site=site):
             return devices.restored(s, site)
         case vocabulary.Expiring(_, device, request):
             return devices.heard(s, device), (vocabulary.Certify(device, request),), ()
-        case vocabulary.Certified(_, device, certificate):
-            return s, (vocabulary.HandOver(device, certificate),), (events.Certified(device),)
+        case vocabulary.CertificateSigned(_, device, certificate):
+            return s, (vocabulary.SendCertificate(device, certificate),), (events.Certified(device),)
         case vocabulary.Prepared() if s.phase == "preparing":
             return _prepared(s, event)
         case vocabulary.Merged() if s.phase == "running":
             return _merged(s, event)
         case vocabulary.Handed() if s.phase == "running":
             return _handed(s, event)
-        case vocabulary.Looked(at, reports) if s.phase == "running":
+        case vocabulary.ReportsCompleted(at, reports) if s.phase == "running":
             return _perhaps_over((but(s, unlooked=s.unlooked - 1), (), reports), at)
-        case vocabulary.Paused(reason=reason):
+        case vocabulary.WorkPaused(reason=reason):
             facts = (events.Paused(reason),) if reason and not s.paused else ()
             return but(s, paused=reason), (), facts
         case vocabulary.Searched():
             return but(s, searched=True), (), ()
         case vocabulary.Woken(at):
             return _woken(s, at)
-        case vocabulary.Stop(at) | vocabulary.Failed(at):
-            standing: vocabulary.Standing = "finished" if s.rounds.phase == "finished" else "gathering"
+        case vocabulary.Stop(at) | vocabulary.RunFailed(at):
+            phase: vocabulary.RunPhase = "finished" if s.rounds.phase == "finished" else "gathering"
             s, confirmed, _ = confirm(s, s.unconfirmed.keys())
-            return _leave(but(s, stopped=True), (*confirmed, say_state(s, standing), vocabulary.ClearModels()), at)
+            return _leave(but(s, stopped=True), (*confirmed, say_state(s, phase), vocabulary.ClearModels()), at)
         case _:
             return s, (), ()
 
@@ -142,7 +147,11 @@ def waiting(s: State) -> str:
         return f"paused: {s.paused}"
     if s.away:
         return f"the broker is away ({s.away})"
-    return "preparing the model" if s.phase == "preparing" else modes.waiting(s.rounds)
+    if s.phase == "preparing":
+        return "preparing the model"
+    left_out = sum(online(s, id) for id in s.excluded) if s.rounds.phase in ("starting", "gathering") else 0
+    more = f"; {left_out} more are there, and rounds.where does not mean them" if left_out else ""
+    return modes.waiting(s.rounds) + more
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,17 +160,17 @@ def waiting(s: State) -> str:
 def _offered(s: State, offer: vocabulary.Offered) -> Step:
     device, round, digest = offer.device, offer.round, offer.digest
     if not offer.ours:
-        why = f"'{device}' spoke to another run of this job"
+        why = f"'{device}' sent a message for another run of this job"
         foreign = devices.misbehaved(s, devices.NAMELESS, "update.foreign", why, offer.at)
         return doing((vocabulary.Refuse(device, round, digest, "of another run"),), foreign)
     match modes.verdict(s.rounds, device, round):
-        case rounds.Ignore(reason=reason):
+        case rounds.IgnoreAnswer(reason=reason):
             return s, (vocabulary.Ignore(device, round, digest, reason),), ()
         case _:
-            return s, (vocabulary.Resend(device, digest, offer.size),), ()
+            return s, (vocabulary.RequestMissing(device, digest, offer.size),), ()
 
 
-def _answered(s: State, answer: vocabulary.Answered) -> Step:
+def _answered(s: State, answer: vocabulary.AnswerArrived) -> Step:
     device, round, digest = answer.device, answer.round, answer.digest
     came = s.since_merge + vocabulary.Totals(bytes_up=answer.size)
     if answer.foreign:
@@ -169,26 +178,26 @@ def _answered(s: State, answer: vocabulary.Answered) -> Step:
     if s.phase in ("idle", "preparing"):
         return _refused(but(s, since_merge=came), answer, "update.early", "no round has been opened yet")
     match modes.verdict(s.rounds, device, round):
-        case rounds.Ignore(reason=reason):  # not opened, not looked at: it costs and teaches nothing
+        case rounds.IgnoreAnswer(reason=reason):  # not opened, not looked at: it costs and teaches nothing
             return ignored(but(s, since_merge=came), answer, reason)
         case _:
             look = vocabulary.Open(device, digest)
             return but(s, since_merge=came, opened={**s.opened, digest: answer}), (look,), ()
 
 
-def _closed(s: State, digest: bytes) -> tuple[State, vocabulary.Answered]:
+def _closed(s: State, digest: bytes) -> tuple[State, vocabulary.AnswerArrived]:
     """The answer that was looked into."""
     rest = {other: answer for other, answer in s.opened.items() if other != digest}
     return but(s, opened=rest), s.opened[digest]
 
 
-def _unusable(s: State, answer: vocabulary.Answered, event: vocabulary.Unusable) -> Step:
-    declined = rounds.Declined(answer.device, answer.round, event.at, event.reason)
+def _unusable(s: State, answer: vocabulary.AnswerArrived, event: vocabulary.Unusable) -> Step:
+    declined = rounds.DeviceDeclined(answer.device, answer.round, event.at, event.reason)
     refused = _refused(s, answer, event.code, event.reason)
     return then(refused, lambda s: feed(s, declined, event.at))
 
 
-def _refused(s: State, answer: vocabulary.Answered, code: str, reason: str, message: str = "") -> Step:
+def _refused(s: State, answer: vocabulary.AnswerArrived, code: str, reason: str, message: str = "") -> Step:
     verdict = vocabulary.Refuse(answer.device, answer.round, answer.digest, message or reason)
     told = answer_fact(s, answer, "refused", reason)
     return doing((verdict,), telling(told, devices.misbehaved(s, answer.device, code, reason, answer.at)))
@@ -208,10 +217,10 @@ def _prepared(s: State, event: vocabulary.Prepared) -> Step:
     s = but(s, unconfirmed=recalled.answers, confirm_due=at if recalled.answers else None)
     s = but(s, population=recalled.population, total=recalled.total)
     if event.round >= s.rounds.round and s.rounds.phase == "merging":  # merged and saved, but not yet written down
-        merged = rounds.Merged(event.round, at, done=event.done)
+        merged = rounds.RoundMerged(event.round, at, done=event.done)
         s = _since_closing(but(s, answers={}, late={}), recalled)
         return _perhaps_over(doing(publish, telling(event.told, feed(s, merged, at))), at)
-    now = feed(s, rounds.Resumed(at), at)
+    now = feed(s, rounds.RunResumed(at), at)
     if s.rounds.phase == "merging":
         now = then(now, lambda s: (_since_closing(s, recalled), (), ()))
     return _perhaps_over(doing((vocabulary.Tell(event.told), *publish), now), at)
@@ -232,7 +241,7 @@ def _open(s: State, at: float) -> Step:
 def _merged(s: State, event: vocabulary.Merged) -> Step:
     at = event.at
     s = but(s, model=event.model, since=at)
-    now = feed(s, rounds.Merged(event.round, at, done=event.done), at)
+    now = feed(s, rounds.RoundMerged(event.round, at, done=event.done), at)
     in_use = frozenset(work.round for work in now[0].rounds.work.values())
     publish: tuple[vocabulary.Action, ...] = (vocabulary.Publish(in_use),) if event.model else ()
     return _perhaps_over(doing(publish, telling(event.reports, now)), at)
@@ -252,7 +261,7 @@ def _handed(s: State, event: vocabulary.Handed) -> Step:
 def _woken(s: State, at: float) -> Step:
     now: Step = s, (), ()
     if s.timer is not None and is_due(s.timer_due, at):
-        expired = rounds.Expired(s.timer.round, s.timer.attempt, at)
+        expired = rounds.TimerExpired(s.timer.round, s.timer.attempt, at)
         now = then(now, lambda s: feed(but(s, timer=None, timer_due=None), expired, at))
     if is_due(s.confirm_due, at):
         now = then(now, lambda s: confirm(s, s.unconfirmed.keys()))
@@ -301,9 +310,9 @@ def _perhaps_over(now: Step, at: float) -> Step:
 def _ending(s: State, event: vocabulary.Event) -> Step:
     """The run is over: nothing that devices say changes anything, and they read so when they ask the broker."""
     match event:
-        case vocabulary.Connected() if s.phase != "ended":
+        case vocabulary.CoordinatorConnected() if s.phase != "ended":
             return s, (vocabulary.Listen(), say_state(s)), (events.Connected(),)
-        case vocabulary.Disconnected(reason=reason):
+        case vocabulary.CoordinatorDisconnected(reason=reason):
             return s, (), (events.Disconnected(reason),)
         case vocabulary.Searched(at) if s.phase == "clearing":
             return _leave(s, (vocabulary.ClearLeftovers(), say_state(s)), at)

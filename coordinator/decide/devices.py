@@ -4,7 +4,19 @@ from dataclasses import replace
 
 from coordinator.decide import roster, rounds, vocabulary
 from coordinator.decide.round_actions import feed, prepare
-from coordinator.decide.state import State, Step, but, doing, each, online, recalling, say_state, telling, then
+from coordinator.decide.state import (
+    State,
+    Step,
+    but,
+    doing,
+    each,
+    exclusion,
+    online,
+    recalling,
+    say_state,
+    telling,
+    then,
+)
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.wire.reconnect import spread
@@ -27,7 +39,7 @@ def connected(s: State, at: float) -> Step:
         return s, actions, facts
     facts = (*facts, events.Resumed(s.rounds.round))
     if s.rounds.phase == "starting":  # the job is not needed yet
-        return doing(actions, telling(facts, feed(but(s, resumed=False), rounds.Resumed(at), at)))
+        return doing(actions, telling(facts, feed(but(s, resumed=False), rounds.RunResumed(at), at)))
     return doing(actions, telling(facts, prepare(but(s, unheard_due=None))))
 
 
@@ -51,9 +63,9 @@ def announced(s: State, event: vocabulary.Announced) -> Step:
     match claimed:
         case "stale":
             return s, (), ()
-        case roster.Refused("device.too_many" as code, reason):
+        case roster.NameRefused("device.too_many" as code, reason):
             return misbehaved(s, id, code, reason, at)
-        case roster.Refused(code, reason):
+        case roster.NameRefused(code, reason):
             return _turned_away(_counted(s, code), event, code, reason)
     mended = id in s.devices and bool(s.devices[id].announced.trouble) and not new.trouble
     barred = {other: why for other, why in s.barred.items() if other != id} if id in s.barred else s.barred
@@ -69,10 +81,11 @@ def announced(s: State, event: vocabulary.Announced) -> Step:
         lost = events.Lost(id, new.resting, bool(new.resting))
         return doing((vocabulary.Meet(id),), telling((*good, *vitals, lost), _gone(s, id, at)))
     trains_with = f"gateway for {new.speaks_for} devices" if new.speaks_for > 1 else new.back_end
-    joined = events.Joined(id, new.samples, new.host, new.version, trains_with, stale=bool(new.trouble))
-    return doing(
-        (vocabulary.Meet(id),), telling((joined, *data, *vitals), then(prepare(s), lambda s: _came(s, id, at)))
+    joined = events.Joined(
+        id, new.samples, new.host, new.version, trains_with, bool(new.trouble), new.arch, new.memory_mb
     )
+    ready = (s, (), ()) if exclusion(s, id) else prepare(s)
+    return doing((vocabulary.Meet(id),), telling((joined, *data, *vitals), then(ready, lambda s: _came(s, id, at))))
 
 
 def _turned_away(s: State, event: vocabulary.Announced, code: str, reason: str) -> Step:
@@ -115,7 +128,7 @@ def _is_here(s: State, id: str) -> bool:
     return online(s, id) or (id in s.devices and bool(s.devices[id].announced.trouble))
 
 
-def enrolled(s: State, event: vocabulary.Enrolled) -> Step:
+def enrolled(s: State, event: vocabulary.MembersRead) -> Step:
     """Take in who belongs to the run, and whose certificates have ended; tell what is new."""
     expired = {id for id, _, _ in event.expired}
     new = tuple(events.Expired(id, ended, remedy) for id, ended, remedy in event.expired if id not in s.expired)
@@ -127,14 +140,14 @@ def known_so(s: State, event: vocabulary.Announced) -> bool:
     """Whether the broker says again what is known of a device, and the rounds have taken in."""
     id, new = event.device, event.announcement
     same = id in s.devices and s.devices[id].announced == new and id not in s.unheard
-    waits = id in s.unsteady or s.conduct.quarantined(id, event.at)
+    waits = id in s.unsteady or id in s.excluded or s.conduct.quarantined(id, event.at)
     return same and (id in s.rounds.present or not new.online or waits)
 
 
 def _claim(s: State, event: vocabulary.Announced) -> roster.Claim:
     if event.refusal is not None:
         taken = roster.taken(s.devices, event.device, event.announcement) if event.key else None
-        return taken or roster.Refused(*event.refusal)
+        return taken or roster.NameRefused(*event.refusal)
     return roster.claim(s.devices, event.device, event.announcement, retained=event.retained)
 
 
@@ -143,7 +156,7 @@ def _came(s: State, id: str, at: float) -> Step:
 
 
 def _gone(s: State, id: str, at: float) -> Step:
-    return _unsteady(s, id, at) if s.story.is_unsteady(id, at) else feed(s, rounds.Lost(id, at), at)
+    return _unsteady(s, id, at) if s.story.is_unsteady(id, at) else feed(s, rounds.DeviceLost(id, at), at)
 
 
 def _unsteady(s: State, id: str, at: float) -> Step:
@@ -158,17 +171,48 @@ def settled(s: State, at: float) -> Step:
 
 
 def _settled(s: State, id: str, at: float) -> Step:
-    return _joined(s, id, at) if online(s, id) else feed(s, rounds.Lost(id, at), at)
+    return _joined(s, id, at) if online(s, id) else feed(s, rounds.DeviceLost(id, at), at)
 
 
 def _joined(s: State, id: str, at: float) -> Step:
     if s.conduct.quarantined(id, at):
         return s, (), ()
-    return feed(but(s, fleet=s.fleet | {id}), rounds.Joined(id, at, s.devices[id].announced.samples), at)
+    if why := exclusion(s, id):
+        return _excluded(s, id, why, at)
+    s = _without(s, id)
+    return feed(but(s, fleet=s.fleet | {id}), rounds.DeviceJoined(id, at, s.devices[id].announced.samples), at)
+
+
+def _excluded(s: State, id: str, why: str, at: float) -> Step:
+    """The device is not asked. If it is at work its answer counts; another one is asked in its place."""
+    now: Step = but(s, excluded={**s.excluded, id: why}), (), (events.Excluded(id, why),)
+    return then(now, lambda s: feed(s, rounds.DeviceLost(id, at), at)) if id in s.rounds.present else now
+
+
+def _without(s: State, id: str) -> State:
+    """The device is not among the excluded ones any more."""
+    return but(s, excluded={other: why for other, why in s.excluded.items() if other != id}) if id in s.excluded else s
+
+
+def labelled(s: State, event: vocabulary.LabelsRead) -> Step:
+    """Take in what labels devices have; those that `rounds.where` now means are asked, others are not any more."""
+    names = sorted({*s.labels, *event.labels})
+    news = {id: event.labels.get(id, {}) for id in names if s.labels.get(id, {}) != event.labels.get(id, {})}
+    now: Step = but(s, labels=event.labels), (), (events.Labelled(news),) if news else ()
+    return each(now, [id for id in news if online(s, id)], lambda s, one: _relabelled(s, one, event.at))
+
+
+def _relabelled(s: State, id: str, at: float) -> Step:
+    why, before = exclusion(s, id), s.excluded.get(id, "")
+    if why == before:
+        return s, (), ()
+    if why:
+        return _excluded(s, id, why, at)
+    return telling(events.Included(id), then(prepare(_without(s, id)), lambda s: _joined(s, id, at)))
 
 
 def _lost(s: State, id: str, why: str, at: float) -> Step:
-    return telling(events.Lost(id, why), feed(s, rounds.Lost(id, at), at))
+    return telling(events.Lost(id, why), feed(s, rounds.DeviceLost(id, at), at))
 
 
 def revoked(s: State, event: vocabulary.Revoked) -> Step:
@@ -184,7 +228,7 @@ def forgotten(s: State, at: float) -> Step:
     """End the grace period of devices that were known before a reconnect and are silent since."""
     gone = {id: replace(device, live=False) for id, device in s.devices.items() if id in s.unheard}
     now: Step = but(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
-    why = "not heard of since the connection"
+    why = "no message from it since the coordinator connected"
     return each(now, sorted(s.unheard), lambda s, one: _lost(s, one, why, at))
 
 
@@ -223,12 +267,12 @@ def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
     if not quarantined:
         return s, (), (refused,)
     if id == NAMELESS:
-        why = "too many messages without a proven sender: for a while they are counted, and not told of"
+        why = "too many messages whose sender is not proven: for a while they are counted, but not listed one by one"
         return s, (), (refused, events.Quarantined(id, why))
-    why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
+    why = f"device '{id}' sent too many messages that cannot be used; it is in quarantine for a while"
     facts = refused, events.Quarantined(id, why)
     return doing(
-        (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at))
+        (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.DeviceLost(id, at), at))
     )
 
 

@@ -6,7 +6,7 @@ Rounds that make no model, in which devices describe their data or evaluate the 
 from dataclasses import replace
 
 from coordinator.decide import buffered, rounds
-from coordinator.decide.rounds import Event, Merged, Rounds, Step, Verdict
+from coordinator.decide.rounds import Event, RoundMerged, Rounds, Step, Verdict
 
 
 def waits_for_nobody(s: Rounds) -> bool:
@@ -18,7 +18,7 @@ def step(s: Rounds, event: Event) -> Step:
     """The state after this event, and what is to be done about it."""
     if waits_for_nobody(s):
         return buffered.step(s, event)
-    if isinstance(event, Merged) and s.phase == "merging" and not event.done:
+    if isinstance(event, RoundMerged) and s.phase == "merging" and not event.done:
         after = replace(s, round=event.round + 1)
         if waits_for_nobody(after):
             return buffered.opened(rounds.cleared(after))

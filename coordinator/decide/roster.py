@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from edgefl.base.device_labels import Properties
+
 DEVICES = 10_000  # whose names are kept
 
 
@@ -24,6 +26,13 @@ class Announcement:
     trouble: str = ""  # why its newest data cannot be used
     samples_from: float | None = None  # when those were read that it trains on instead; None: it has none
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    arch: str = ""  # of its machine
+    memory_mb: int | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """What it says of itself, by the names that `rounds.where` has for it."""
+        return Properties(self.arch, self.memory_mb, self.version, self.back_end, self.samples)
 
 
 @dataclass(frozen=True)  # without slots: one is made for every task and every answer (edgefl/base/records.py)
@@ -43,14 +52,14 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NameRefused:
     """Why this one may not call itself by the name."""
 
     code: str
     reason: str
 
 
-Claim: TypeAlias = Device | Refused | Literal["stale"]
+Claim: TypeAlias = Device | NameRefused | Literal["stale"]
 
 
 def claim(devices: Mapping[str, Device], id: str, new: Announcement, *, retained: bool) -> Claim:
@@ -61,7 +70,7 @@ def claim(devices: Mapping[str, Device], id: str, new: Announcement, *, retained
     """
     known = devices.get(id)
     if known is None and len(devices) >= DEVICES:
-        return Refused("device.too_many", f"{DEVICES} devices are known, '{id}' would be one more")
+        return NameRefused("device.too_many", f"{DEVICES} devices are known, '{id}' would be one more")
     if known is None:
         return Device(new, live=not retained)
     same = known.announced.installation == new.installation
@@ -75,12 +84,12 @@ def claim(devices: Mapping[str, Device], id: str, new: Announcement, *, retained
     return replace(known, announced=new, live=live) if same else Device(new, live)
 
 
-def taken(devices: Mapping[str, Device], id: str, new: Announcement) -> Refused | None:
+def taken(devices: Mapping[str, Device], id: str, new: Announcement) -> NameRefused | None:
     """Why another installation may not have this name now: its device is here."""
     known = devices.get(id)
     if known is None or known.announced.installation == new.installation or not (known.online and known.live):
         return None
-    return Refused(
+    return NameRefused(
         "device.duplicate",
         f"device '{id}' is already connected from host '{known.announced.host}'; this one is on host"
         f" '{new.host}': give each device its own agent.id",

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from coordinator.decide import modes, rounds, vocabulary
 from coordinator.decide.roster import Device
 from coordinator.decide.rounds import Rounds
-from coordinator.decide.state import State, Step, but, each, say_state, then
+from coordinator.decide.state import State, Step, but, each, hearers, say_state, then
 from edgefl.base import events
 from edgefl.base.records import replace
 
@@ -15,49 +15,51 @@ CONFIRM = 0.5  # seconds that a receipt waits for a task which says the same
 NOBODY: Mapping[str, int] = {}
 
 
-def feed(s: State, event: rounds.Event, at: float, answer: vocabulary.Answered | None = None) -> Step:
+def feed(s: State, event: rounds.Event, at: float, answer: vocabulary.AnswerArrived | None = None) -> Step:
     """One event into the round machine, and what follows from it here."""
     before = s.rounds
     after, actions = modes.step(before, event)
-    extended = isinstance(event, rounds.Expired) and before.opening == after.opening and after.attempt > before.attempt
+    extended = (
+        isinstance(event, rounds.TimerExpired) and before.opening == after.opening and after.attempt > before.attempt
+    )
     told = (events.Extended(before.round, modes.outstanding(before)),) if extended else ()
     moved = after is not before and after != before
     now: Step = but(s, rounds=after, fed=(*s.fed, event)) if moved else s, (), told
-    stuck = isinstance(event, rounds.Expired) and moved and after.phase != "merging"
+    stuck = isinstance(event, rounds.TimerExpired) and moved and after.phase != "merging"
     if stuck and s.listened is not None:  # the message that a device has left, or come, may be lost
         now = then(now, lambda s: (but(s, listened=at), (vocabulary.ListenAgain(),), ()))
     return each(now, actions, lambda s, action: _follow(s, action, before, at, answer))
 
 
 def _follow(  # noqa: PLR0911  one action, one case
-    s: State, action: rounds.Action, before: Rounds, at: float, answer: vocabulary.Answered | None
+    s: State, action: rounds.Action, before: Rounds, at: float, answer: vocabulary.AnswerArrived | None
 ) -> Step:
     match action:
         case rounds.Invite(round, devices, attempt):
             return ask(s, devices, (round, attempt), s.model, at) if s.model else prepare(but(s, held=True))
         case rounds.SetTimer(seconds=seconds):
             return but(s, timer=action, timer_due=None if s.held else at + seconds), (), ()
-        case rounds.Accept(device, round) if answer is not None:
+        case rounds.AcceptAnswer(device, round) if answer is not None:
             return _accepted(s, answer, vocabulary.Accept(device, round, answer.digest), at)
-        case rounds.Late(device, round) if answer is not None:
+        case rounds.AcceptLateAnswer(device, round) if answer is not None:
             late = {**s.late, device: vocabulary.AnswerId(round, answer.digest)}
             s = but(s, late=late, devices=_paced(s, answer), since_merge=s.since_merge + vocabulary.Totals(late=1))
             told = answer_fact(s, answer, "late", "kept by policy")
-            return s, (vocabulary.Late(device, round, answer.digest),), (told,)
-        case rounds.Ignore(reason=reason) if answer is not None:
+            return s, (vocabulary.AcceptLate(device, round, answer.digest),), (told,)
+        case rounds.IgnoreAnswer(reason=reason) if answer is not None:
             return ignored(s, answer, reason)
-        case rounds.Merge():
+        case rounds.MergeRound():
             return _merge(s, action, again=(before.phase, before.round) == ("merging", action.round))
         case rounds.Abandon(round, reason):
             gone = tuple(kept.digest for kept in s.answers.values())
-            return but(s, answers={}, astray=round), (vocabulary.Forget(gone),), (events.Abandoned(round, reason),)
+            return but(s, answers={}, astray=round), (vocabulary.DropAnswers(gone),), (events.Abandoned(round, reason),)
         case rounds.Finish():
             return but(s, timer=None, timer_due=None, held=False), (), ()
         case _:
             return s, (), ()
 
 
-def _accepted(s: State, answer: vocabulary.Answered, accept: vocabulary.Accept, at: float) -> Step:
+def _accepted(s: State, answer: vocabulary.AnswerArrived, accept: vocabulary.Accept, at: float) -> Step:
     """The answer counts, and its device will be told so: by its next task, or by a receipt if that takes long."""
     device, kept = accept.device, vocabulary.AnswerId(accept.round, accept.digest)
     s = but(
@@ -75,13 +77,15 @@ def _accepted(s: State, answer: vocabulary.Answered, accept: vocabulary.Accept, 
     return s, (accept, *receipts), (told,)
 
 
-def ignored(s: State, answer: vocabulary.Answered, reason: rounds.Reason) -> Step:
+def ignored(s: State, answer: vocabulary.AnswerArrived, reason: rounds.Reason) -> Step:
     s = but(s, since_merge=s.since_merge + vocabulary.Totals(late=reason == "late"))
     verdict = vocabulary.Ignore(answer.device, answer.round, answer.digest, reason)
     return s, (verdict,), (answer_fact(s, answer, "late" if reason == "late" else "ignored", reason),)
 
 
-def answer_fact(s: State, answer: vocabulary.Answered, verdict: events.Verdict, reason: str = "") -> events.Answered:
+def answer_fact(
+    s: State, answer: vocabulary.AnswerArrived, verdict: events.Verdict, reason: str = ""
+) -> events.Answered:
     device = s.devices.get(answer.device)
     asked = device is not None and device.asked[0] == answer.round
     return events.Answered(
@@ -96,7 +100,7 @@ def answer_fact(s: State, answer: vocabulary.Answered, verdict: events.Verdict, 
     )
 
 
-def _paced(s: State, answer: vocabulary.Answered) -> Mapping[str, Device]:
+def _paced(s: State, answer: vocabulary.AnswerArrived) -> Mapping[str, Device]:
     """All devices, knowing how fast this one was."""
     device = s.devices.get(answer.device)
     if device is None or not answer.seconds_per_step:
@@ -104,7 +108,7 @@ def _paced(s: State, answer: vocabulary.Answered) -> Mapping[str, Device]:
     return {**s.devices, answer.device: replace(device, seconds_per_step=answer.seconds_per_step)}
 
 
-def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary.Model, at: float) -> Step:
+def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary.PublishedModel, at: float) -> Step:
     """Ask these to work on a round, for the first time or again; the opening is the task's name."""
     (round, opening), counted = task, s.rounds.counted
     if round < s.models_since:  # published in an earlier life: who has it goes on, who has not is asked anew in time
@@ -125,7 +129,7 @@ def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary
     s, confirmed, _ = confirm(s, {id for id in here if id in s.unconfirmed}, implied=counted)
     s, state = _say_training(s, s.rounds.round)
     told = events.Asked(round, opening, ids, fetched, s.rounds.purpose)
-    bystanders = len(s.rounds.present.difference(here)) if together else 0
+    bystanders = len(hearers(s).difference(here)) if together else 0
     return s, (*confirmed, *state, vocabulary.Ask(round, opening, invitees, together, bystanders)), (told,)
 
 
@@ -138,7 +142,7 @@ def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> 
     if s.rounds.rules.buffered:
         return False
     able = all(device.announced.concise and device.asked != opening for device in asked)
-    return able and 1 < len(asked) <= MOST_TOGETHER and 2 * len(asked) >= len(s.rounds.present)
+    return able and 1 < len(asked) <= MOST_TOGETHER and 2 * len(asked) >= len(hearers(s))
 
 
 # ── receipts ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +157,7 @@ def confirm(s: State, devices: AbstractSet[str], implied: Mapping[str, int] = NO
     return but(s, unconfirmed=rest, confirm_due=s.confirm_due if rest else None), receipts, ()
 
 
-def _to_fetch(device: Device, model: vocabulary.Model) -> int:
+def _to_fetch(device: Device, model: vocabulary.PublishedModel) -> int:
     """Bytes of the models that the device needs and does not have."""
     if device.holds == model.round:
         return 0
@@ -173,7 +177,7 @@ def _say_training(s: State, round: int) -> tuple[State, tuple[vocabulary.Action,
     return but(s, announced=now), (say_state(s, "training"),)
 
 
-def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
+def _merge(s: State, merge: rounds.MergeRound, *, again: bool) -> Step:
     answers = {id: s.answers[id] for id in merge.devices}
     population = s.population if again else len(s.fleet)
     total = s.total + s.since_merge
@@ -190,7 +194,7 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     waits = not modes.waits_for_nobody(s.rounds)  # if not, every device at work is welcome
     astray = merge.round if waits and (missing or any(slow)) else s.astray
     s = but(s, unlooked=s.unlooked + s.looks, population=population, astray=astray)
-    return s, (action, vocabulary.Forget(gone)) if gone else (action,), told
+    return s, (action, vocabulary.DropAnswers(gone)) if gone else (action,), told
 
 
 def prepare(s: State) -> Step:

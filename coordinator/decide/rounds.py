@@ -1,15 +1,15 @@
 """When rounds open, whom they ask and when they close: a pure function, `step(state, event) -> state, actions`.
 
-    starting  ── Joined, Expired, Resumed ───────────────────▶ open       start_with present; without it: all that
+    starting  ── DeviceJoined, TimerExpired, RunResumed ─────▶ open       start_with present; without it: all that
                                                                           it asks, or a quorum after a deadline
-    starting  ── Expired ────────────────────────────────────▶ gathering  a deadline has passed, and there is no quorum
-    gathering ── Joined, Resumed ────────────────────────────▶ open       a quorum is present
-    open      ── Answered, Declined, Lost, Expired, Resumed ─▶ merging    all have answered, or the cohort of an
-                                                                          over-selection, or a quorum at the deadline
-    open      ── Expired ────────────────────────────────────▶ gathering  too few, too often, too few present: Abandon
-    merging   ── Merged ─────────────────────────────────────▶ gathering  the next round, without a quorum
-    merging   ── Merged ─────────────────────────────────────▶ open       the next round
-    merging   ── Merged ─────────────────────────────────────▶ finished   it was the last one, or enough is known
+    starting  ── TimerExpired ───────────────────────────────▶ gathering  a deadline has passed, and there is no quorum
+    gathering ── DeviceJoined, RunResumed ───────────────────▶ open       a quorum is present
+    open      ── DeviceAnswered, DeviceDeclined, DeviceLost ─▶ merging    all have answered, or the cohort of an
+    open      ── TimerExpired, RunResumed ───────────────────▶ merging    over-selection, or a quorum at the deadline
+    open      ── TimerExpired ───────────────────────────────▶ gathering  too few, too often, too few present: Abandon
+    merging   ── RoundMerged ────────────────────────────────▶ gathering  the next round, without a quorum
+    merging   ── RoundMerged ────────────────────────────────▶ open       the next round
+    merging   ── RoundMerged ────────────────────────────────▶ finished   it was the last one, or enough is known
     starting  ── Overtaken ──────────────────────────────────▶ open       a gateway: whom it answers to has gone on to
     starting  ── Overtaken ──────────────────────────────────▶ gathering  another round, or the run has ended there
     gathering ── Overtaken ──────────────────────────────────▶ open
@@ -20,11 +20,11 @@
     gathering ── Overtaken ──────────────────────────────────▶ finished
     open      ── Overtaken ──────────────────────────────────▶ finished
     merging   ── Overtaken ──────────────────────────────────▶ finished
-    gathering ── Resumed ────────────────────────────────────▶ finished   fewer rounds are wanted now than are done
-    open      ── Resumed ────────────────────────────────────▶ finished   the same
-    open      ── Resumed ────────────────────────────────────▶ gathering  the round is for something else now, as more
-    merging   ── Resumed ────────────────────────────────────▶ gathering  rounds are wanted: asked anew, with a quorum
-    merging   ── Resumed ────────────────────────────────────▶ open       the same, and a quorum is there
+    gathering ── RunResumed ─────────────────────────────────▶ finished   fewer rounds are wanted now than are done
+    open      ── RunResumed ─────────────────────────────────▶ finished   the same
+    open      ── RunResumed ─────────────────────────────────▶ gathering  the round is for something else now, as more
+    merging   ── RunResumed ─────────────────────────────────▶ gathering  rounds are wanted: asked anew, with a quorum
+    merging   ── RunResumed ─────────────────────────────────▶ open       the same, and a quorum is there
 
 This is how rounds go that wait for their devices; where those that train are buffered, buffered.py has them, with
 the same state, events and actions (modes.py chooses).
@@ -42,11 +42,12 @@ that model back: it opens without a quorum, and closes at its deadline with the 
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
-  2. Ids and numbers only. No decision reads a clock (`at` and `reason` are there for the story), and none depends on
-     the order of a set: the same events give the same actions, so a journal of events is the whole truth.
+  2. Ids and numbers only. No decision reads a clock (`at` and `reason` are for the journal's readers), and none
+     depends on the order of a set. The same events give the same actions, so a journal of events is the whole truth.
   3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
-  4. A device that is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
-  5. Nothing a device says is an error. Every answer gets a verdict: Accept, Late, or Ignore with the reason.
+  4. A device that is listed in a MergeRound was asked, has answered and counts once; there is one for a round.
+  5. Nothing a device says is an error. Every answer gets a verdict: AcceptAnswer, AcceptLateAnswer, or IgnoreAnswer
+     with the reason.
 """
 
 from collections.abc import Mapping
@@ -149,20 +150,20 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class DeviceJoined:
     device: str
     at: float
     samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class DeviceLost:
     device: str
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DeviceAnswered:
     device: str
     round: int
     at: float
@@ -178,7 +179,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class DeviceDeclined:
     device: str
     round: int
     at: float
@@ -186,7 +187,7 @@ class Declined:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class DeviceBusy:
     """It works for another run; it keeps the task and takes it up when it is free."""
 
     device: str
@@ -196,21 +197,21 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class TimerExpired:
     round: int
     attempt: int
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class RoundMerged:
     round: int  # the last one completed: later than the one in hand when the next needed no device, earlier when it
     at: float  # was not merged, because its answers say that the run can end with the model they were asked about
     done: bool = False  # the run ends here: its last model is judged, or an earlier one is good enough
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class RunResumed:
     """The shell was restarted, perhaps under other rules: what is in hand has to be done again."""
 
     at: float
@@ -245,13 +246,13 @@ class SetTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeRound:
     round: int
     devices: tuple[str, ...]  # sorted
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class AcceptAnswer:
     """The answer counts."""
 
     device: str
@@ -259,14 +260,14 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignore:
+class IgnoreAnswer:
     device: str
     round: int
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class AcceptLateAnswer:
     """The answer came after its round was closed; the run keeps such."""
 
     device: str
@@ -284,9 +285,19 @@ class Finish:
     rounds: int
 
 
-Event: TypeAlias = Joined | Lost | Answered | Declined | Busy | Expired | Merged | Resumed | Overtaken
-Verdict: TypeAlias = Accept | Late | Ignore
-Action: TypeAlias = Invite | SetTimer | Merge | Accept | Ignore | Late | Abandon | Finish
+Event: TypeAlias = (
+    DeviceJoined
+    | DeviceLost
+    | DeviceAnswered
+    | DeviceDeclined
+    | DeviceBusy
+    | TimerExpired
+    | RoundMerged
+    | RunResumed
+    | Overtaken
+)
+Verdict: TypeAlias = AcceptAnswer | AcceptLateAnswer | IgnoreAnswer
+Action: TypeAlias = Invite | SetTimer | MergeRound | AcceptAnswer | IgnoreAnswer | AcceptLateAnswer | Abandon | Finish
 Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 
 
@@ -296,26 +307,26 @@ Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911, C901  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
-        case Answered():
+        case DeviceAnswered():
             return _answered(s, event)
-        case Declined(device, round):
+        case DeviceDeclined(device, round):
             return _declined(s, device, round)
-        case Busy(device, round):
+        case DeviceBusy(device, round):
             return _busy(s, device, round)
-        case Resumed():
+        case RunResumed():
             return _resumed(s)
         case _ if s.phase == "finished":
             return s, ()
-        case Joined(device, samples=samples):
+        case DeviceJoined(device, samples=samples):
             known = knowing(s, device, samples=samples)
             return _joined(replace(s, present=s.present | {device}, known=known), device)
-        case Lost(device):
+        case DeviceLost(device):
             return _lost(s, device)
-        case Expired(round, attempt) if (round, attempt) == (s.round, s.attempt):
+        case TimerExpired(round, attempt) if (round, attempt) == (s.round, s.attempt):
             return _expired(s)
         case Overtaken(round) if round > s.round:
             return _overtaken(s, round)
-        case Merged(round, done=done) if s.phase == "merging" and (done or round >= s.round):
+        case RoundMerged(round, done=done) if s.phase == "merging" and (done or round >= s.round):
             return _merged(s, round, done)
         case _:
             return s, ()
@@ -450,21 +461,21 @@ def verdict(s: Rounds, device: str, round: int) -> Verdict:
     """What would become of an answer that came now."""
     match _objection(s, device, round):
         case None:
-            return Accept(device, round)
+            return AcceptAnswer(device, round)
         case "late" if s.rules.late != "drop" and s.owed.get(device) == round and not _only_evaluates(s):
-            return Late(device, round)
+            return AcceptLateAnswer(device, round)
         case reason:
-            return Ignore(device, round, reason)
+            return IgnoreAnswer(device, round, reason)
 
 
-def _answered(s: Rounds, answer: Answered) -> Step:
+def _answered(s: Rounds, answer: DeviceAnswered) -> Step:
     device, news = answer.device, answer.news
     match verdict(s, device, answer.round):
-        case Accept() as accept:
+        case AcceptAnswer() as accept:
             known = knowing(s, device, **news) if news else s.known
             s, actions = _settle(replace(s, answered=s.answered | {device}, known=known))
             return s, (accept, *actions)
-        case Late() as late:
+        case AcceptLateAnswer() as late:
             return replace(s, owed={d: r for d, r in s.owed.items() if d != device}), (late,)
         case ignore:
             return s, (ignore,)
@@ -475,7 +486,7 @@ def _declined(s: Rounds, device: str, round: int) -> Step:
     if reason is None and device in s.declined:
         reason = "duplicate"
     if reason is not None:
-        return s, (Ignore(device, round, reason),)
+        return s, (IgnoreAnswer(device, round, reason),)
     return _replace_one(replace(s, declined=s.declined | {device}))
 
 
@@ -485,7 +496,7 @@ def _busy(s: Rounds, device: str, round: int) -> Step:
     if reason is None and (device in s.busy or device in s.declined):
         reason = "duplicate"
     if reason is not None:
-        return s, (Ignore(device, round, reason),)
+        return s, (IgnoreAnswer(device, round, reason),)
     s = replace(s, busy=s.busy | {device})
     spare = _spares(s, 1)
     return _ask(replace(s, declined=s.declined | {device}), spare) if spare else (s, ())
@@ -645,8 +656,8 @@ def _invitation(s: Rounds, devices: tuple[str, ...]) -> tuple[Action, ...]:
     return (Invite(s.round, devices, s.opening),) if devices else ()
 
 
-def _merge(s: Rounds) -> Merge:
-    return Merge(s.round, tuple(sorted(s.answered)))
+def _merge(s: Rounds) -> MergeRound:
+    return MergeRound(s.round, tuple(sorted(s.answered)))
 
 
 def _timer(s: Rounds) -> SetTimer:

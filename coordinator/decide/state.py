@@ -10,8 +10,10 @@ from coordinator.decide.rounds import Event as RoundEvent
 from coordinator.decide.rounds import Rounds, SetTimer
 from coordinator.decide.story_limit import StoryLimit
 from coordinator.decide.strikes import Conduct
+from edgefl.base.device_labels import values_of
 from edgefl.base.events import Fact
 from edgefl.base.records import replace
+from edgefl.base.where import Where
 
 Phase: TypeAlias = Literal["idle", "preparing", "running", "clearing", "leaving", "ended"]
 
@@ -32,15 +34,18 @@ class State:
     fleet: frozenset[str] = frozenset()  # every device that ever joined
     enrolled: tuple[str, ...] = ()  # who belongs to the run, where that is known
     expired: frozenset[str] = frozenset()  # of these, whose certificate has ended
+    where: Where | None = None  # which devices the run asks; None: all that may take part
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by device, as the operator gave them
+    excluded: Mapping[str, str] = field(default_factory=dict)  # by device that `where` does not mean: why, as told
     barred: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by device: why it may not take part, as told
-    model: vocabulary.Model | None = None  # of the round in hand
+    model: vocabulary.PublishedModel | None = None  # of the round in hand
     models_since: int = 0  # the first round whose model was published in this life: those before cannot be fetched
     held: bool = False  # a round is open, and its invitations wait for the model
     announced: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
     astray: int = 0  # the last round that a device may still be at work on, though it is over
     timer: SetTimer | None = None
     timer_due: float | None = None
-    opened: Mapping[bytes, vocabulary.Answered] = field(default_factory=dict)  # answers that the shell looks into
+    opened: Mapping[bytes, vocabulary.AnswerArrived] = field(default_factory=dict)  # answers that the shell looks into
     answers: Mapping[str, vocabulary.AnswerId] = field(default_factory=dict)  # by device: of the round in hand
     late: Mapping[str, vocabulary.AnswerId] = field(default_factory=dict)  # by device: to be merged with it
     unconfirmed: Mapping[str, vocabulary.AnswerId] = field(
@@ -90,6 +95,18 @@ def online(s: State, device: str) -> bool:
     return device in s.devices and s.devices[device].online
 
 
+def exclusion(s: State, device: str) -> str:
+    """Return why `rounds.where` does not mean a device that has announced itself; empty if it does."""
+    if s.where is None:
+        return ""
+    return s.where.objection(values_of(device, s.labels.get(device, {}), s.devices[device].announced.properties))
+
+
+def hearers(s: State) -> frozenset[str]:
+    """Return the devices that hear a call to all: those that rounds may ask, and those that `where` leaves out."""
+    return s.rounds.present.union(id for id in s.excluded if online(s, id))
+
+
 but = replace  # the same state but for some fields
 
 
@@ -126,8 +143,8 @@ def is_due(moment: float | None, at: float) -> bool:
     return moment is not None and at >= moment
 
 
-def say_state(s: State, standing: vocabulary.Standing | None = None) -> vocabulary.SayState:
+def say_state(s: State, phase: vocabulary.RunPhase | None = None) -> vocabulary.SayState:
     """What devices are told of the run; by default, as the rounds stand."""
-    known: dict[rounds.Phase, vocabulary.Standing] = {"open": "training", "merging": "training", "finished": "finished"}
-    stands = standing or known.get(s.rounds.phase, "gathering")
+    known: dict[rounds.Phase, vocabulary.RunPhase] = {"open": "training", "merging": "training", "finished": "finished"}
+    stands = phase or known.get(s.rounds.phase, "gathering")
     return vocabulary.SayState(stands, modes.oldest_welcome(s.rounds), len(s.fleet))

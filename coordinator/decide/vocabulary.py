@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from coordinator.decide.roster import Announcement
-from coordinator.decide.rounds import Busy, Declined
+from coordinator.decide.rounds import DeviceBusy, DeviceDeclined
 from edgefl.base.events import Fact, Vitals
 
-Standing: TypeAlias = Literal["gathering", "training", "finished"]  # what devices are told of the run
+RunPhase: TypeAlias = Literal["gathering", "training", "finished"]  # what devices are told of the run
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class PublishedModel:
     """The model of a round, ready to be fetched."""
 
     round: int
@@ -52,12 +52,12 @@ class AnswerId:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class CoordinatorConnected:
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class CoordinatorDisconnected:
     at: float
     reason: str
 
@@ -92,7 +92,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class ProgressReported:
     at: float
     device: str
     round: int
@@ -113,7 +113,7 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerArrived:
     """An answer is here whole, and not opened yet."""
 
     at: float
@@ -166,12 +166,20 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolled:
+class MembersRead:
     """Who belongs to the run at this moment, and since when the certificates of some have ended, with the remedy."""
 
     at: float
     devices: tuple[str, ...]
     expired: tuple[tuple[str, float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsRead:
+    """The operator has given these labels, by device; devices that are not named have none."""
+
+    at: float
+    labels: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +208,7 @@ class Expiring:
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class CertificateSigned:
     """The fleet's authority has signed one."""
 
     at: float
@@ -225,7 +233,7 @@ class Prepared:
 
     at: float
     round: int
-    model: Model | None
+    model: PublishedModel | None
     done: bool = False
     recalled: Recalled = Recalled()
     told: tuple[Fact, ...] = ()  # once more: they may not have been heard before a restart
@@ -237,7 +245,7 @@ class Merged:
 
     at: float
     round: int
-    model: Model | None
+    model: PublishedModel | None
     done: bool = False
     reports: tuple[Fact, ...] = ()
 
@@ -247,11 +255,11 @@ class Handed:
     """The model of the round that a gateway was asked for; None: the run has ended there."""
 
     at: float
-    model: Model | None
+    model: PublishedModel | None
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReportsCompleted:
     """The reports that had to wait until the model of every device was evaluated."""
 
     at: float
@@ -259,7 +267,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class WorkPaused:
     """Something keeps the shell from going on, or, with no reason, does not any more."""
 
     at: float
@@ -287,18 +295,37 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RunFailed:
     """The run cannot go on."""
 
     at: float
 
 
 Heard: TypeAlias = (
-    Announced | Unreadable | Declined | Busy | Begun | Progressed | Offered | Answered | Misbehaved | Expiring
+    Announced
+    | Unreadable
+    | DeviceDeclined
+    | DeviceBusy
+    | Begun
+    | ProgressReported
+    | Offered
+    | AnswerArrived
+    | Misbehaved
+    | Expiring
 )
-Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Handed | Looked | Certified | Paused
+Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Handed | ReportsCompleted | CertificateSigned | WorkPaused
 Outside: TypeAlias = (
-    Connected | Disconnected | Searched | Revoked | Enrolled | SiteLost | SiteBack | Woken | Stop | Failed
+    CoordinatorConnected
+    | CoordinatorDisconnected
+    | Searched
+    | Revoked
+    | MembersRead
+    | LabelsRead
+    | SiteLost
+    | SiteBack
+    | Woken
+    | Stop
+    | RunFailed
 )
 Event: TypeAlias = Heard | Worked | Outside
 
@@ -320,7 +347,7 @@ class ListenAgain:
 class SayState:
     """Tell every device where the run stands."""
 
-    standing: Standing
+    phase: RunPhase
     round: int
     fleet: int
 
@@ -396,7 +423,7 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class AcceptLate:
     """The answer is kept by policy, though its round is over; the device may forget it."""
 
     device: str
@@ -425,7 +452,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Resend:
+class RequestMissing:
     """The answer is wanted: ask for whatever of it is missing."""
 
     device: str
@@ -460,7 +487,7 @@ class Certify:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class SendCertificate:
     """Send a device its new certificate."""
 
     device: str
@@ -480,7 +507,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class DropAnswers:
     """Drop these answers."""
 
     digests: tuple[bytes, ...]
@@ -513,8 +540,8 @@ class Leave:
     seconds: float
 
 
-Verdict: TypeAlias = Accept | Late | Ignore | Refuse
-ToDevice: TypeAlias = Ask | Confirm | Resend | TurnAway | HandOver | Verdict
+Verdict: TypeAlias = Accept | AcceptLate | Ignore | Refuse
+ToDevice: TypeAlias = Ask | Confirm | RequestMissing | TurnAway | SendCertificate | Verdict
 ToBroker: TypeAlias = Listen | ListenAgain | SayState | Publish | PublishAgain | ClearModels | ClearLeftovers
-ToShell: TypeAlias = Prepare | Meet | Dismiss | Open | Certify | Merge | Forget | Tell | Leave
+ToShell: TypeAlias = Prepare | Meet | Dismiss | Open | Certify | Merge | DropAnswers | Tell | Leave
 Action: TypeAlias = ToDevice | ToBroker | ToShell

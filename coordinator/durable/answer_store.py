@@ -1,9 +1,9 @@
 """Every answer of a run from its arrival to its merge. Most of the numbers of accepted answers stay in the journal.
 
-The answers of a round may be a thousand models. As many as are a few models stay in memory, which is fastest; of each
-further one the journal's copy is enough: a stage that works on sums reads them one after another, in the order of the
-devices, which is the order everywhere and so gives the same bits. A stage that wants all of them at once gets them as
-maps of files, which the kernel keeps in memory only as long as there is room.
+The answers of a round may be a thousand models. A few of them stay in memory, which is fastest; for all others the
+journal's copy is enough. A stage that works on sums reads them one after another, in the order of the devices: every
+driver uses that order, and so gets the same bits. A stage that needs all of them at once gets memory-mapped files,
+which the kernel keeps in memory only as long as there is room.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ Place: TypeAlias = Callable[[], memoryview]  # reads a frame again from the jour
 Phase: TypeAlias = Literal["received", "accepted", "written", "counted"]
 
 
-class Stored(Update):
+class StoredAnswer(Update):
     """An update whose arrays are read at each look; weight, steps and what was seen are at hand."""
 
     __slots__ = ("_extra", "_load")
@@ -46,14 +46,14 @@ class Stored(Update):
         self._fill(lambda: at_hand, at_hand, at_hand.weight, at_hand.extra)
 
     @classmethod
-    def of(cls, update: Update, load: Load) -> "Stored":
+    def of(cls, update: Update, load: Load) -> "StoredAnswer":
         """The update without its arrays; `load` gives it back."""
         small = sum(array.nbytes for array in update.extra.values()) <= SMALL
         extra = {name: np.array(array) for name, array in update.extra.items()} if small else None
         return cls._at(load, update, update.weight, extra)
 
     @classmethod
-    def _at(cls, load: Load, like: Update, weight: float, extra: State | None) -> "Stored":
+    def _at(cls, load: Load, like: Update, weight: float, extra: State | None) -> "StoredAnswer":
         stored = object.__new__(cls)
         stored._fill(load, like, weight, extra)
         return stored
@@ -163,7 +163,7 @@ class AnswerStore:
         self.drop(digest)
         size = _bytes(update)
         if load is not None and self.held + size > HELD:
-            self.records[digest] = AnswerRecord("counted", None, Stored.of(update, load))
+            self.records[digest] = AnswerRecord("counted", None, StoredAnswer.of(update, load))
         else:
             self.records[digest] = AnswerRecord("counted", None, update)
             self.held += size
@@ -196,10 +196,10 @@ def reader(job: Job, answer: Answer, place: Place, unseal: Unseal | None) -> Loa
 
 def rows_for(job: Job, updates: Mapping[str, Update], disk: Disk | None) -> Mapping[str, Update]:
     """The updates as the job's stages want them: one that looks at all at once finds them as maps of files."""
-    on_disk = any(isinstance(one, Stored) for one in updates.values())
+    on_disk = any(isinstance(one, StoredAnswer) for one in updates.values())
     if disk is None or not on_disk or not any(needs_individuals(stage) for stage in job.stages):
         return updates
-    return {device: _mapped(one, disk) if isinstance(one, Stored) else one for device, one in updates.items()}
+    return {device: _mapped(one, disk) if isinstance(one, StoredAnswer) else one for device, one in updates.items()}
 
 
 def _mapped(update: Update, disk: Disk) -> Update:
@@ -228,6 +228,6 @@ def _lies_in_a_file(array: Array) -> bool:
 
 
 def _bytes(update: Update) -> int:
-    if isinstance(update, Stored):
+    if isinstance(update, StoredAnswer):
         return 0
     return update.delta.nbytes + sum(array.nbytes for array in update.extra.values())

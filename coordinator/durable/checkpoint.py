@@ -15,12 +15,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from edgefl.base.errors import ConfigError, StoreError
-from edgefl.base.events import Described, Evaluated, Round, as_json, from_json
+from edgefl.base.events import Evaluated, as_json, from_json
+from edgefl.base.report_numbers import RoundReport
 from edgefl.base.scores import beside
 from edgefl.base.vector import Layout, State, Vector
 from edgefl.base.version import __version__
@@ -35,21 +36,20 @@ log = logging.getLogger(__name__)
 
 GENERATIONS = 3
 BEST = "best.safetensors"
-Report: TypeAlias = Round | Evaluated | Described  # what is told of a merge
 _STAGE, _UNNAMED, _PREVIOUS = "stage/", first_model.UNNAMED, "previous"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Checkpoint:
     """Where a job stood: its state, and what had been told of it."""
 
     run_state: RunState
-    reports: tuple[Report, ...]
+    reports: tuple[RoundReport, ...]
     bytes_up: int
     bytes_down: int
 
 
-def save(disk: Disk, job: Job, saved: Saved, passed: Sequence[RunState] = ()) -> str:
+def save(disk: Disk, job: Job, saved: Checkpoint, passed: Sequence[RunState] = ()) -> str:
     """Write where the job stands, and give back its file's name; the oldest generation goes.
 
     `passed` are the states since the one that was saved last, that one included: one of them may have been the best.
@@ -132,7 +132,7 @@ def best(disk: Disk) -> str:
     about = read(disk, newest[0])[1] if newest else {}
     best_round = about.get("best", {}).get("round")
     if best_round is None:
-        raise StoreError(f"{disk.where()}: which model was the best is not known: they were not evaluated")
+        raise StoreError(f"{disk.where()}: the best model is not known, because no model was evaluated")
     if best_round == about["round"]:
         return newest[0]
     if read(disk, BEST)[1]["round"] != best_round:
@@ -156,7 +156,7 @@ def described(layout: Layout) -> list[Any]:
     return plain
 
 
-def latest(disk: Disk, job: Job) -> Saved | None:
+def latest(disk: Disk, job: Job) -> Checkpoint | None:
     """The newest checkpoint that can be trusted; a damaged one is passed over with a warning."""
     for name in reversed(generations(disk)):
         try:
@@ -188,8 +188,8 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             best_round=about_state["best_round"],
             reached=about_state["reached"] if _same_target(about, job) else None,  # else it is looked at anew
         )
-        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Report))
-        return Saved(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
+        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), RoundReport))
+        return Checkpoint(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
 
 

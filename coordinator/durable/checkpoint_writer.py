@@ -1,8 +1,9 @@
 """Checkpoints on their way to the disk, one after another, while devices already work on the model.
 
-Devices need not wait for the disk: what a model was made of is in the journal, so a coordinator that is killed before
-its checkpoint is there makes the same one again (recovery.py). Only the last model of a run is told of when it is
-saved. The order of rounds is kept, also after a disk was full: which model was the best is known from one to the next.
+Devices need not wait for the disk. The answers behind a model are in the journal, so a coordinator that is killed
+before it has written the checkpoint makes the same model again (recovery.py). Only the last model of a run is
+announced after it is saved. Checkpoints are written in the order of rounds, also after a disk was full: each needs to
+know which model was the best before.
 
 Where rounds take a moment, not each of their models is saved: one that follows another within a second is put off, and
 the next that is saved stands for it. One whose round has filled a segment of the journal is never put off: what was

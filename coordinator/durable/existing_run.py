@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
-from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, Change, Stated, changes, rounds_in_force
+from coordinator.durable.resuming import (
+    CONTENTS,
+    DATA,
+    ON_THE_WIRE,
+    RequestedRounds,
+    SettingChange,
+    changes,
+    rounds_in_force,
+)
 from coordinator.durable.run_table import run_table
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
@@ -51,16 +59,16 @@ def unfinished(folder: Path, run: RunFile) -> journal.Journal | None:
     return book
 
 
-def settle(folder: Path, run: RunFile, *, fresh: bool = False, stated: Stated | None = None) -> RunFile:
+def settle(folder: Path, run: RunFile, *, fresh: bool = False, stated: RequestedRounds | None = None) -> RunFile:
     """Make the folder ready; the run file that is in force, whose rounds may be those of an extension."""
     return settled(folder, run, None if fresh else unfinished(folder, run), stated=stated)[0]
 
 
 def settled(
-    folder: Path, run: RunFile, book: journal.Journal | None, *, stated: Stated | None = None
+    folder: Path, run: RunFile, book: journal.Journal | None, *, stated: RequestedRounds | None = None
 ) -> tuple[RunFile, journal.Journal]:
     """The same for a run whose journal is open; without one, what is in the folder is moved aside."""
-    stated = stated or Stated(run.run.rounds)
+    stated = stated or RequestedRounds(run.run.rounds)
     try:
         make_private(folder)
     except OSError as error:
@@ -80,12 +88,12 @@ def settled(
     return run, book
 
 
-def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = None) -> RunFile:
+def extend(folder: Path, run: RunFile, more: int, *, stated: RequestedRounds | None = None) -> RunFile:
     """Give a run more rounds, whether it has ended or not; the run file that is in force from now on."""
     if not journal.exists(FolderDisk(folder)):
         raise ConfigError(f"{folder} holds no run that could be extended; name one that was begun")
     book = journal.Journal(FolderDisk(folder))
-    known, state = _known(book), _rounds(book, run)
+    known, state = run_table(book), _rounds(book, run)
     if known is None or state is None:
         raise ConfigError(f"{folder} holds a run without a round yet: set run.rounds, and start it")
     before = int(known["run"]["rounds"])
@@ -97,7 +105,7 @@ def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = Non
             f"run '{run.run.name}' ended in round {state.round} because its model was good enough, or got no better:"
             f" change what ended it ({', '.join(sorted(ENDS))}), or take it out of the run file, and extend it then"
         )
-    stated = stated or Stated.from_json(book.get("stated")) or Stated(before)
+    stated = stated or RequestedRounds.from_json(book.get("stated")) or RequestedRounds(before)
     _amend(book, run, continued(replace(state, rules=rules(run))), changed, stated=stated.as_json(), done="")
     return run
 
@@ -120,7 +128,7 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile |
     needs some. `own` is the run file that he named, if he did.
     """
     disk = FolderDisk(folder)
-    known = _known(journal.Journal(disk, reading=True)) if journal.exists(disk) else None
+    known = run_table(journal.Journal(disk, reading=True)) if journal.exists(disk) else None
     if known is None:
         raise ConfigError(f"{folder}: neither a run file nor the folder of a run")
     if folder.name != known["run"]["name"]:
@@ -147,13 +155,13 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile |
     return run
 
 
-def _resume(book: journal.Journal, run: RunFile, stated: Stated) -> RunFile:
+def _resume(book: journal.Journal, run: RunFile, stated: RequestedRounds) -> RunFile:
     """What may change takes effect and is written down; of what may not, everything is named at once."""
-    known = _known(book)
+    known = run_table(book)
     if known is None:
         return run
     rounds = int(known["run"]["rounds"])
-    before = Stated.from_json(book.get("stated")) or Stated(rounds)
+    before = RequestedRounds.from_json(book.get("stated")) or RequestedRounds(rounds)
     run = _with_rounds(run, rounds_in_force(rounds, before, stated))
     changed = _compared(book, known, run)
     state = _rounds(book, run)
@@ -164,7 +172,7 @@ def _resume(book: journal.Journal, run: RunFile, stated: Stated) -> RunFile:
     return run
 
 
-def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[Change]:
+def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[SettingChange]:
     """What is new in the run file, if the model does not depend on it, and in the data that it names."""
     changed = [*_data_compared(book, changes(known, run.model_dump(mode="json")), run)]
     if refused := [str(change) for change in changed if not change.allowed]:
@@ -175,7 +183,7 @@ def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[Change]
     return changed
 
 
-def _data_compared(book: journal.Journal, changed: Sequence[Change], run: RunFile) -> Iterator[Change]:
+def _data_compared(book: journal.Journal, changed: Sequence[SettingChange], run: RunFile) -> Iterator[SettingChange]:
     """Compare data by their contents: files that were moved are the same, files that were written to are not."""
     now = files.contents(run.task.data)
     for change in changed:
@@ -187,21 +195,18 @@ def _data_compared(book: journal.Journal, changed: Sequence[Change], run: RunFil
             yield change
     before = book.get("data")
     if now and before and now != before and not any(change.key == DATA for change in changed):
-        yield Change(CONTENTS, before[:16], now[:16])
+        yield SettingChange(CONTENTS, before[:16], now[:16])
 
 
-def _amend(book: journal.Journal, run: RunFile, state: Rounds | None, changed: list[Change], **facts: str) -> None:
+def _amend(
+    book: journal.Journal, run: RunFile, state: Rounds | None, changed: list[SettingChange], **facts: str
+) -> None:
     for change in changed:
         log.warning("changed key=%s before=%s now=%s", change.key, change.before, change.now)
     if data := files.contents(run.task.data):
         facts["data"] = data
     told = [Changed(change.key, change.before, change.now, at=time.time()) for change in changed]
     book.amend(run.model_dump_json(), state, told, **facts)
-
-
-def _known(book: journal.Journal) -> Known | None:
-    """The run file that was in force, as it was written down, perhaps by an earlier version."""
-    return run_table(book)
 
 
 def _rounds(book: journal.Journal, run: RunFile) -> Rounds | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from coordinator.decide import vocabulary
 from coordinator.decide.state import State
-from coordinator.durable.journal import AnswerFrame, Happened
+from coordinator.durable.journal import AnswerFrame, JournalEntry
 from edgefl.base.events import Fact
 
 TOGETHER = 0.05  # seconds that an answer, or a round that was opened, waits for others to be written with it
@@ -21,7 +21,7 @@ MOST = 16 << 20  # bytes of answers that wait together: they wait in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class CoreStep:
     """One step of the core, before anything came of it."""
 
     before: State
@@ -63,14 +63,14 @@ def only_looks(actions: tuple[vocabulary.Action, ...]) -> bool:
     return len(actions) == 1 and isinstance(actions[0], vocabulary.Open)
 
 
-def happened(story: Iterable[Fact], decided: Iterable[Decided]) -> tuple[list[Happened], list[Fact]]:
+def happened(story: Iterable[Fact], decided: Iterable[CoreStep]) -> tuple[list[JournalEntry], list[Fact]]:
     """What the journal shall have of these steps, and the facts that can wait for the next that must be written."""
-    waiting, entries = list(story), list[Happened]()
+    waiting, entries = list(story), list[JournalEntry]()
     for one in decided:
         written = (fact for place, fact in enumerate(one.facts) if place not in one.state.left_out)
         waiting += [fact for fact in written if fact.lasting]
         if one.changes:
             population = one.state.population if one.closes else None
-            entries.append(Happened(one.state.fed, one.state.rounds, one.answer, population, tuple(waiting)))
+            entries.append(JournalEntry(one.state.fed, one.state.rounds, one.answer, population, tuple(waiting)))
             waiting = []
     return entries, waiting

@@ -21,24 +21,48 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, pairwise
 from math import inf
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from coordinator.decide.modes import step
-from coordinator.decide.rounds import Event, Rounds, Rules
+from coordinator.decide.rounds import (
+    DeviceAnswered,
+    DeviceBusy,
+    DeviceDeclined,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Overtaken,
+    RoundMerged,
+    Rounds,
+    Rules,
+    RunResumed,
+    TimerExpired,
+)
 from coordinator.durable.segments import ARCHIVE, SEGMENTS, Archive, Entry, Segment, number_of
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Changed, Fact, as_json, from_json
 from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.disk import Bytes, Disk
-from edgefl.system.record_log import Placed, Record
+from edgefl.system.record_log import PlacedRecord, Record
 
 NAME = ARCHIVE
 KEPT = 3  # full segments whose answers are kept: as many as there are generations of checkpoints
 DROPS = "drops"  # in the first record of a segment: those before it are on their way out
 ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
-EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  # those that may be read back
+EVENTS: dict[str, type] = {  # by the name that stands in the file: it stays, whatever the class is called
+    "Joined": DeviceJoined,
+    "Lost": DeviceLost,
+    "Answered": DeviceAnswered,
+    "Declined": DeviceDeclined,
+    "Busy": DeviceBusy,
+    "Expired": TimerExpired,
+    "Merged": RoundMerged,
+    "Resumed": RunResumed,
+    "Overtaken": Overtaken,
+}
+NAME_OF = {kind: name for name, kind in EVENTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +77,7 @@ class AnswerFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class JournalEntry:
     """What the rounds were told, and the answer that came with it; `state` is where they stand now.
 
     When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
@@ -110,9 +134,9 @@ class Journal:
         facts: Iterable[Fact] = (),
     ) -> Callable[[], memoryview]:
         """One entry; how to read its answer again."""
-        return self.write_all([Happened(tuple(events), state, answer, population, tuple(facts))])[0]
+        return self.write_all([JournalEntry(tuple(events), state, answer, population, tuple(facts))])[0]
 
-    def write_all(self, entries: Sequence[Happened]) -> list[Callable[[], memoryview]]:
+    def write_all(self, entries: Sequence[JournalEntry]) -> list[Callable[[], memoryview]]:
         """Several together or not at all; how to read the answer of each again, as long as its segment is kept.
 
         Only the last one may close a round.
@@ -123,9 +147,9 @@ class Journal:
         self._here = entries[-1].state
         return [partial(segment.log.body, placed) for placed in segment.notes[-len(entries) :]]
 
-    def _noted(self, entry: Happened, *, first: bool) -> dict[str, Any]:
+    def _noted(self, entry: JournalEntry, *, first: bool) -> dict[str, Any]:
         state, answer = entry.state, entry.answer
-        events = [[type(event).__name__, _plain(event)] for event in entry.events]
+        events = [[NAME_OF[type(event)], _plain(event)] for event in entry.events]
         note: dict[str, Any] = {"events": events, **_told(entry.facts)}
         if answer is not None:
             note["answer"] = {"round": answer.round, "device": answer.device, "digest": answer.digest.hex()}
@@ -298,7 +322,7 @@ class Journal:
         self._reached, self._since = state, []
         return state
 
-    def _learn_all(self, records: Iterable[Placed]) -> None:
+    def _learn_all(self, records: Iterable[PlacedRecord]) -> None:
         for placed in records:
             self._learn(placed.note)
 

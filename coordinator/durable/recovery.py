@@ -8,10 +8,10 @@ from coordinator.decide import modes
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import AnswerId, Recalled
 from coordinator.durable.answer_store import AnswerStore, Load, reader
-from coordinator.durable.checkpoint import Report
 from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.durable.merge_round import merge_round, take_answers
 from edgefl.base.errors import StoreError, WireError
+from edgefl.base.report_numbers import LastReports, RoundReport
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.job.run.work import unpack_answer
@@ -65,11 +65,11 @@ def catch_up(
     return tuple(passed)
 
 
-def told_since(book: Journal, saved: tuple[Report, ...]) -> tuple[Report, ...]:
+def told_since(book: Journal, saved: tuple[RoundReport, ...]) -> tuple[RoundReport, ...]:
     """What was told of the rounds after those that were saved last."""
-    told = [fact for fact in book.story() if isinstance(fact, Report)]
-    known = {(type(report), report.round) for report in saved}
-    last = max((at for at, fact in enumerate(told) if (type(fact), fact.round) in known), default=-1)
+    told = [fact for fact in book.story() if isinstance(fact, RoundReport)]
+    known = LastReports().add(*saved)
+    last = max((at for at, fact in enumerate(told) if known.has(fact)), default=-1)
     return tuple(told[last + 1 :])
 
 
@@ -80,12 +80,10 @@ def free_rounds(book: Journal, job: Job, run_state: RunState) -> Iterator[RunSta
         yield from jobs.onward(job, run_state, {}, population=closed[1])
 
 
-def untold(book: Journal, state: Rounds, reports: tuple[Report, ...]) -> tuple[Report, ...]:
+def untold(book: Journal, state: Rounds, reports: tuple[RoundReport, ...]) -> tuple[RoundReport, ...]:
     """What to tell of the rounds that were saved last: those of a run that was extended are in its story already."""
-    if state.phase != "merging":
-        return reports
-    known = {(type(fact), fact.round) for fact in book.story() if isinstance(fact, Report)}
-    return tuple(report for report in reports if (type(report), report.round) not in known)
+    known = LastReports().add(*(book.story() if state.phase == "merging" else ()))
+    return tuple(report for report in reports if not known.has(report))
 
 
 def _divided(answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:

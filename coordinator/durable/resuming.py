@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from edgefl.base.errors import StoreError
 from edgefl.job.config.reader import overrides, read_toml
-from edgefl.job.config.schema import Run, RunFile
+from edgefl.job.config.schema import RunFile, RunSection
 from edgefl.system.json_text import parse_json
 from edgefl.wire.address import parse
 
@@ -35,6 +35,7 @@ KEYS = {
     "rounds.concurrency",
     "rounds.buffer",
     "rounds.staleness",
+    "rounds.where",
     "wire.codec",
     "wire.up",
     "wire.down",
@@ -52,7 +53,7 @@ CONTENTS = "contents of task.data"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A setting that is not what it was."""
 
     key: str
@@ -69,7 +70,7 @@ class Change:
         return f"{self.key} was {self.before}, is {self.now}{self.note}"
 
 
-def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[SettingChange]:
     """Every setting that differs between two run files, as they are written down."""
     differences = []
     for section in sorted({*before, *now} - UNTOLD):
@@ -77,14 +78,14 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
         if old == new:
             continue
         if not (isinstance(old, dict) and isinstance(new, dict)):
-            differences.append(Change(section, old, new))
+            differences.append(SettingChange(section, old, new))
             continue
         # An algorithm's table holds what was said; the others hold every key, and those that an earlier version did
         # not know were then what they are by default.
         keys = {*old, *new} if section in {"algorithm", "privacy", "selection", "wire"} else old.keys() & new.keys()
         pairs = ((f"{section}.{key}", old.get(key), new.get(key)) for key in sorted(keys))
         differences += [
-            Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other
+            SettingChange(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other
         ]
     return differences
 
@@ -102,20 +103,20 @@ def _shown(key: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class RequestedRounds:
     """How many rounds the operator asks for: in the run file, and by a flag or a variable that goes over it."""
 
     file: int
     override: int | None = None
 
     @classmethod
-    def of(cls, path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> "Stated":
+    def of(cls, path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> "RequestedRounds":
         """What is said there; whether it makes sense was looked at before."""
         over = [one.value for one in overrides(RunFile, sets, environment) if one.key == "run.rounds"]
-        return cls(read_toml(path).get("run", {}).get("rounds", Run().rounds), over[-1] if over else None)
+        return cls(read_toml(path).get("run", {}).get("rounds", RunSection().rounds), over[-1] if over else None)
 
     @classmethod
-    def from_json(cls, text: str | None) -> "Stated | None":
+    def from_json(cls, text: str | None) -> "RequestedRounds | None":
         """Return what a journal says; raise `StoreError` if that is something else."""
         if not text:
             return None
@@ -123,13 +124,13 @@ class Stated:
             held = parse_json(text)
             return cls(int(held["file"]), None if held["override"] is None else int(held["override"]))
         except (ValueError, KeyError, TypeError):
-            raise StoreError("what a journal says of the rounds that were asked for cannot be read") from None
+            raise StoreError("the journal's number of rounds cannot be read") from None
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
 
 
-def rounds_in_force(known: int, before: Stated, now: Stated) -> int:
+def rounds_in_force(known: int, before: RequestedRounds, now: RequestedRounds) -> int:
     """How many rounds a run has: as many as before, unless the operator says something else than the last time.
 
     So an extension outlives a restart with the old file, and a flag need not be given again; a number that was

@@ -17,9 +17,10 @@ from coordinator.durable.run_table import run_table
 from edgefl.base import events
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.events import Fact, Started, Waiting
+from edgefl.base.report_numbers import LastReports, Report, number
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.watch import fact_lines
-from edgefl.watch.metrics_file import Line, MetricsFile, MetricsReader, Report, number
+from edgefl.watch.metrics_file import MetricsFile, MetricsReader
 from edgefl.watch.overview.overview import Overview
 from edgefl.wire.address import parse
 
@@ -81,7 +82,7 @@ class _Reader:
         self._book = book or Journal(disk, reading=True)
         self._metrics = MetricsReader(disk)
         self._looked = self._began = False
-        self._reported: set[Line] = set()
+        self._reports = LastReports()
         self._reason = ""
 
     @property
@@ -91,14 +92,13 @@ class _Reader:
 
     def look(self) -> list[Fact]:
         """The facts that are new."""
-        figures = {number(fact): fact for fact in self._metrics.read_on() if number(fact) not in self._reported}
-        facts = self._book.read_on() if self._looked else list(self._book.story())
-        if self._looked:
-            facts = [fact for fact in facts if not (isinstance(fact, Report) and number(fact) in self._reported)]
+        figures = {number(fact): fact for fact in self._metrics.read_on() if not self._reports.has(fact)}
+        story = self._book.read_on() if self._looked else self._book.story()
+        facts = [fact for fact in story if not self._reports.has(fact)]
         self._looked = True
         told = [*self._started(facts), *_completed(facts, figures)]
         told += self._waiting(facts)
-        self._reported |= {number(fact) for fact in told if isinstance(fact, Report)}
+        self._reports.add(*told)
         return told
 
     def _started(self, facts: list[Fact]) -> Iterator[Started]:
@@ -121,7 +121,7 @@ class _Reader:
         self._reason = reason
 
 
-def _completed(facts: Iterable[Fact], figures: dict[Line, Report]) -> Iterator[Fact]:
+def _completed(facts: Iterable[Fact], figures: dict[tuple[str, int], Report]) -> Iterator[Fact]:
     """The story with its figures; reports that the journal does not have stand in their place."""
     for fact in facts:
         told = figures.pop(number(fact), fact) if isinstance(fact, Report) else fact

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from edgefl.base.errors import StoreError
 from edgefl.system.disk import Disk
-from edgefl.system.record_log import Placed, Record, RecordLog
+from edgefl.system.record_log import PlacedRecord, Record, RecordLog
 
 ARCHIVE = "journal.log"
 SEGMENTS = "journal-*.log"
@@ -35,7 +35,7 @@ class Closing:
     """A round was closed: with whom, and the answers that it merged, in the order they came."""
 
     about: dict[str, Any]
-    answers: tuple[Placed, ...]
+    answers: tuple[PlacedRecord, ...]
 
 
 class Segment:
@@ -47,9 +47,9 @@ class Segment:
     def __init__(self, disk: Disk, name: str, *, newest: bool = True) -> None:
         self.number = number_of(name)
         self.log = RecordLog(disk, name)
-        self.notes: list[Placed] = []
+        self.notes: list[PlacedRecord] = []
         self.closings: list[Closing] = []
-        self.waiting: list[Placed] = []  # answers that came after the last closing
+        self.waiting: list[PlacedRecord] = []  # answers that came after the last closing
         self._took(self.log.read("last" if newest else "none"))
 
     @property
@@ -70,7 +70,7 @@ class Segment:
     def append(self, *records: Record) -> None:
         self._took(self.log.append(*records))
 
-    def _took(self, records: Iterable[Placed]) -> None:
+    def _took(self, records: Iterable[PlacedRecord]) -> None:
         for placed in records:
             self.notes.append(placed)
             if "answer" in placed.note:
@@ -146,7 +146,7 @@ class Archive:
         self.forget()
         return self._stories(self.log.read_on())
 
-    def _stories(self, records: Iterable[Placed]) -> Iterator[tuple[int, list[Entry]]]:
+    def _stories(self, records: Iterable[PlacedRecord]) -> Iterator[tuple[int, list[Entry]]]:
         for placed in records:
             note = placed.note
             if note.get("version", VERSION) != VERSION:

@@ -1,1 +1,1 @@
-"""What is decided is carried out here: messages, models, background work."""
+"""Carry out what `coordinator.decide` decides: messages, models, background work."""

@@ -23,8 +23,8 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
             here.retained_cleanup.search()
         case vocabulary.ListenAgain():
             here.outbox.listen_again()
-        case vocabulary.SayState(standing, round, fleet):
-            here.outbox.state(standing, round, fleet)
+        case vocabulary.SayState(phase, round, fleet):
+            here.outbox.state(phase, round, fleet)
         case vocabulary.Prepare():
             known = here.state.rounds if here.state.resumed else None
             here.background.start(here.preparing(known, here.artifacts.opener))
@@ -33,14 +33,14 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
         case vocabulary.PublishAgain() if here.artifacts.publisher:
             here.artifacts.publisher.again()
         case vocabulary.Meet(device):
-            here.hearing.meet(device)
+            here.inbound.meet(device)
         case vocabulary.Ask():
-            here.asking.ask(action)
+            here.invitations.ask(action)
         case vocabulary.Open(digest=digest):
             here.feed(here.artifacts.look_into(digest, here.clock.now()))
         case vocabulary.Accept(digest=digest):
             here.artifacts.keep(digest)
-        case vocabulary.Late(digest=digest):
+        case vocabulary.AcceptLate(digest=digest):
             here.artifacts.keep(digest)
             here.outbox.verdict(action)
         case vocabulary.Confirm():
@@ -48,22 +48,22 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
         case vocabulary.Ignore() | vocabulary.Refuse():
             here.artifacts.answers.put_away(action.digest)
             _affordable(here, action.device, lambda now: _unwanted(here, action, now))
-        case vocabulary.Resend(device, digest, size):
+        case vocabulary.RequestMissing(device, digest, size):
             _affordable(here, device, lambda now: here.inbox.ask_for(device, digest, size, now))
         case vocabulary.TurnAway(device, code, reason, installation, key):
             here.outbox.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
         case vocabulary.Dismiss(device):
-            here.hearing.dismiss(device)
+            here.inbound.dismiss(device)
             here.outbox.clear_presence(device)
         case vocabulary.Certify(device, request) if here.renewals:
             here.background.start(here.renewals.work(device, request, here.clock.now()))
-        case vocabulary.HandOver(device, certificate):
+        case vocabulary.SendCertificate(device, certificate):
             here.outbox.say(device, Renewed(certificate=certificate))
         case vocabulary.Merge():
             policy, journal = here.state.rounds.rules.late, here.journal
             disk, journaled = (journal.disk, not journal.full) if journal else (None, False)
             here.background.start(here.artifacts.merge(action, policy, disk, here.clock, journaled=journaled))
-        case vocabulary.Forget(digests):
+        case vocabulary.DropAnswers(digests):
             here.artifacts.answers.drop(*digests)
         case vocabulary.Tell(facts):
             here.say(*(replace(fact, at=fact.at or here.clock.wall()) for fact in facts))
@@ -91,4 +91,4 @@ def _affordable(here: "Coordinator", device: str, reply: Callable[[float], None]
     try:
         reply(now)
     except WireError as error:
-        here.feed(here.hearing.misbehaved(device, error, now))
+        here.feed(here.inbound.misbehaved(device, error, now))

@@ -44,7 +44,7 @@ class Artifacts:
     def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer, *, seal: bool = False) -> None:
         self.run, self.run_id, self.transport, self.signer = run, run_id, transport, signer
         self.seal, self.opener = seal, Opener(signer)  # what came sealed is opened even if open answers will do
-        self.standing: merging.Standing | None = None
+        self.next_model: merging.NextModel | None = None
         self.answer_schema: AnswerSchema | None = None
         self.publisher: Publisher | None = None
         self.body_limit = 0  # bytes that the body of an answer may have
@@ -59,23 +59,23 @@ class Artifacts:
 
     @property
     def run_state(self) -> RunState | None:
-        return self.standing.run_state if self.standing else None
+        return self.next_model.run_state if self.next_model else None
 
-    def prepared(self, event: merging.Prepared, now: float) -> vocabulary.Prepared:
+    def prepared(self, event: merging.PreparedJob, now: float) -> vocabulary.Prepared:
         """The job is there."""
         job, fleet = event.job, self.run.broker.fleet
-        self.standing, self.answer_schema = event.standing, event.answer_schema
+        self.next_model, self.answer_schema = event.next_model, event.answer_schema
         self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
         self.body_limit = self._body_limit(job)
         self.answers = event.answers
-        run_state = event.standing.run_state
+        run_state = event.next_model.run_state
         done = jobs.finished(job, run_state)
         return vocabulary.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
 
-    def merged(self, event: merging.Merged, now: float) -> vocabulary.Merged:
+    def merged(self, event: merging.MergeResult, now: float) -> vocabulary.Merged:
         """The next model is there."""
-        self.standing = event.standing
-        run_state, (_, publisher) = event.standing.run_state, self._here()
+        self.next_model = event.next_model
+        run_state, (_, publisher) = event.next_model.run_state, self._here()
         done = jobs.finished(publisher.job, run_state)
         return vocabulary.Merged(now, run_state.round, self._model(), done, event.reports)
 
@@ -96,14 +96,14 @@ class Artifacts:
         counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
         return reporting.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
 
-    def _model(self) -> vocabulary.Model | None:
+    def _model(self) -> vocabulary.PublishedModel | None:
         """The model of the next round, as the core knows it; None: there is no next one."""
         here, publisher = self._here()
         if here.frame is None:
             return None
         before = publisher.published.get(here.run_state.round)
         previous = 0 if here.previous is None else len(before.frame if before else here.previous)
-        return vocabulary.Model(here.run_state.round + 1, len(here.frame), previous)
+        return vocabulary.PublishedModel(here.run_state.round + 1, len(here.frame), previous)
 
     def publish(self, in_use: Collection[int] = ()) -> tuple[str, ...]:
         """Have the model of the next round ready, beside those in use; the ids of all that may stand at the broker."""
@@ -160,9 +160,9 @@ class Artifacts:
         work = merging.Merging(publisher.job, here.run_state, answers, merge, journaled).work
         return partial(work, disk, clock, self.saving)
 
-    def _here(self) -> tuple[merging.Standing, Publisher]:
-        assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
-        return self.standing, self.publisher
+    def _here(self) -> tuple[merging.NextModel, Publisher]:
+        assert self.next_model is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
+        return self.next_model, self.publisher
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Artifacts:
 
     def accepted(self, actions: Iterable[vocabulary.Action]) -> AnswerFrame | None:
         """The answer that these actions accept, which the journal has to have."""
-        accepts = (one for one in actions if isinstance(one, (vocabulary.Accept, vocabulary.Late)))
+        accepts = (one for one in actions if isinstance(one, (vocabulary.Accept, vocabulary.AcceptLate)))
         return next((self.answers.accept(one.digest) for one in accepts), None)
 
     def keep(self, digest: bytes) -> None:

@@ -11,7 +11,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from edgefl.base.errors import StoreError
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.messages import Presence
-from edgefl.wire.signed import Envelope, Unproven, Where
+from edgefl.wire.signed import Envelope, SigningContext, Unproven
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ QUOTED = 64  # characters of a name from outside, which may be as long as a topi
 
 
 @dataclass(slots=True)
-class Known:
+class ProvenDevice:
     """A device that has proven its name."""
 
     key: str
@@ -31,12 +31,12 @@ class Known:
     copied: bool = False  # another agent with its keys was told of
 
 
-class Proofs:
+class DeviceAuthentication:
     """Of one run's devices."""
 
     def __init__(self, fleet: str, job: str, keys: DeviceKeys) -> None:
         self.fleet, self.job, self.keys = fleet, job, keys
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, ProvenDevice] = {}
         self._said: dict[str, tuple[Envelope, Presence]] = {}  # the last presence of each that may take part
 
     def of_presence(self, id: str, message: bytes | memoryview) -> Envelope:
@@ -44,7 +44,7 @@ class Proofs:
         if not topics.is_name(id):
             raise Unproven("device.name", f"'{id[:QUOTED]}' cannot be the name of a device")
         envelope = signed.opened(message)
-        envelope.prove(Where("presence", self.fleet, device=id))
+        envelope.prove(SigningContext("presence", self.fleet, device=id))
         return envelope
 
     def of_message(self, id: str, message: bytes | memoryview) -> Envelope:
@@ -56,11 +56,11 @@ class Proofs:
         if self.keys.members is not None and not self.keys.members.still(id, device.key):
             raise Unproven("device.revoked", f"'{id}' is no longer a member of this fleet")
         if envelope.key != device.key:
-            raise Unproven("message.signature", f"somebody else than '{id}' spoke in its name")
+            raise Unproven("message.signature", f"a message in the name of '{id}' has the key of another device")
         common = chunks.series(envelope.payload)
         series = envelope.run_id, envelope.signature, common or b""
         if common is None or envelope.counter != device.heard or series != device.series:
-            envelope.prove(Where("up", self.fleet, self.job, envelope.run_id, id))
+            envelope.prove(SigningContext("up", self.fleet, self.job, envelope.run_id, id))
             if envelope.counter <= device.heard:
                 raise Unproven("message.replayed", f"an old message of '{id}' came again")
             device.heard, device.series = envelope.counter, series
@@ -90,7 +90,7 @@ class Proofs:
             raise Unproven("message.replayed", f"an old presence of '{id}' came again")
         return None
 
-    def _copied(self, id: str, known: Known, presence: Presence) -> bool:
+    def _copied(self, id: str, known: ProvenDevice, presence: Presence) -> bool:
         """A key has one agent, whose counter only grows: this is another one, and that is said once."""
         if known.copied:
             return False
@@ -98,8 +98,9 @@ class Proofs:
         raise Unproven(
             "device.copied",
             f"two agents have the keys of '{id}', on hosts '{known.presence.host}' and '{presence.host}', or it was"
-            " installed a second time: only one of them is heard. Stop the other one; another device needs a kit of its"
-            f" own (`edgefl fleet add NAME`), and if neither should be there, `edgefl fleet add {id} --replace`",
+            " installed a second time: the coordinator listens to only one of them. Stop the other one; another device"
+            f" needs a kit of its own (`edgefl fleet add NAME`), and if neither should be there,"
+            f" `edgefl fleet add {id} --replace`",
         )
 
     def unwelcome(self) -> list[str]:
@@ -113,7 +114,7 @@ class Proofs:
         envelope, presence = self._said.pop(id)
         device = self.known.get(id)
         if device is None or device.key != envelope.key:
-            device = self.known[id] = Known(envelope.key, presence)
+            device = self.known[id] = ProvenDevice(envelope.key, presence)
         device.presence = presence
         if presence.online:
             device.announced = envelope.counter

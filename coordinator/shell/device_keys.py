@@ -4,8 +4,8 @@ first that comes with it.
 Where a fleet has members (`edgefl fleet init`), no other device is heard, and none is believed because it came first. A
 run file may name fewer of them. The members are read again when their file changes.
 
-Keys that were met first are kept for the fleet, one line for each (`pi-01 ed25519:...`), so that no other device takes
-a name while its owner is away, whichever run it is. A device that was installed anew has a new key; it may come back
+The first key of each name is kept for the whole fleet, one line for each (`pi-01 ed25519:...`). So in no run can
+another device take a name while its owner is away. A device that was installed anew has a new key; it may come back
 when `edgefl coordinator forget` has taken its line away, which a running coordinator notices.
 """
 

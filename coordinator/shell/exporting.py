@@ -45,7 +45,7 @@ WIDEST = 1 << 26  # of what a network gives for a sample, such as 512 tokens of 
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedModel:
     """What a checkpoint holds of a trained model."""
 
     path: Path
@@ -144,7 +144,7 @@ def export_checkpoint(
     return exported if test is None else _tried(exported, model, trained, test)
 
 
-def read(source: Path, *, best: bool = False) -> Trained:
+def read(source: Path, *, best: bool = False) -> TrainedModel:
     """The model of a checkpoint; whatever is wrong with the file is said in one line."""
     path = source
     if best and not source.is_dir():
@@ -186,7 +186,7 @@ def _run(table: dict[str, Any]) -> tuple[RunFile, dict[str, str]]:
         return RunFile.model_validate({**parts, "task": task, "rounds": {"cohort": 1, "quorum": 1}}), names
 
 
-def _of_network(trained: Trained, network: str | None) -> Trained:
+def _of_network(trained: TrainedModel, network: str | None) -> TrainedModel:
     """The same, once the operator's network is seen to be the one that the file names."""
     task = trained.run.task
     if network is None or network == task.model:
@@ -206,7 +206,7 @@ def _best(folder: Path) -> str:
         raise ConfigError(f"{error}; without --best the last model is exported") from None
 
 
-def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any], unknown: dict[str, str]) -> Trained:
+def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any], unknown: dict[str, str]) -> TrainedModel:
     rows = checked(form.read(about["form"]))
     params = checkpoint.params(FolderDisk(path.parent), path.name, model, about)
     sample = tuple(int(size) for size in about["sample"])
@@ -226,10 +226,10 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any], unkn
     )
     outputs, layout = (int(about["classes"]), int(about["targets"])), about["layout"]
     facts |= unknown
-    return Trained(path, run, about["round"], params, sample, *outputs, layout, model, facts, known, rows)
+    return TrainedModel(path, run, about["round"], params, sample, *outputs, layout, model, facts, known, rows)
 
 
-def _model(trained: Trained) -> "TorchModel":
+def _model(trained: TrainedModel) -> "TorchModel":
     """The network of a checkpoint: of sizes that its tensors have, which is seen before there is memory for it."""
     task = trained.run.task
     what = task.model, trained.sample, trained.outputs, trained.run.run.seed
@@ -267,14 +267,14 @@ def _model(trained: Trained) -> "TorchModel":
     return model
 
 
-def _other_tensors(trained: Trained, which: str) -> str:
+def _other_tensors(trained: TrainedModel, which: str) -> str:
     return (
         f"{trained.path}: holds other tensors than task.model = '{trained.run.task.model}' makes here{which};"
         " export with the model's code it was trained with"
     )
 
 
-def _test(trained: Trained, root: Path | None, own: RunFile | None) -> tuple[Dataset | None, str]:
+def _test(trained: TrainedModel, root: Path | None, own: RunFile | None) -> tuple[Dataset | None, str]:
     """The run's test data, or why they are not at hand: the model can be exported without them."""
     run, data = trained.run, trained.run.task.data or ""
     if (loss := trained.facts["loss_function"]) != run.task.loss:
@@ -305,7 +305,7 @@ def reads_tokens(job: Job) -> bool:
     return built.reads_tokens(job.sample)
 
 
-def _tried(exported: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
+def _tried(exported: Exported, model: Model, trained: TrainedModel, test: Dataset) -> Exported:
     before = metrics.evaluate(model, trained.params, test, trained.form.loss(losses.loss(trained.run.task.loss)))
     after = judge(Deployed(exported.path, memory=1 << 62), test)
     return replace(exported, scores=before.scores, exported_scores=after.scores, tested=len(test))

@@ -15,10 +15,10 @@ from coordinator.decide.roster import Announcement
 from coordinator.decide.strikes import Conduct
 from coordinator.shell import gateways
 from coordinator.shell.artifacts import Artifacts
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbox import Inbox
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from edgefl.base import events
 from edgefl.base.errors import WireError
@@ -28,13 +28,13 @@ from edgefl.wire.messages import (
     TO_COORDINATOR,
     Absent,
     Answer,
-    Busy,
-    Declined,
+    BusyMessage,
+    DeclinedMessage,
     Holding,
     Presence,
     Renewal,
     ToCoordinator,
-    Vitals,
+    WireVitals,
     Working,
     peek,
     read_json,
@@ -50,15 +50,20 @@ log = logging.getLogger(__name__)
 OTHER_VERSION = "message.unsigned", "message.version"  # what another version of edgefl sends
 
 
-class Hearing:
+class CoordinatorInbound:
     """Listens for one run."""
 
     def __init__(
-        self, outbox: Outbox, inbox: Inbox, keys: DeviceKeys, artifacts: Artifacts, retained_cleanup: RetainedCleanup
+        self,
+        outbox: CoordinatorOutbox,
+        inbox: Inbox,
+        keys: DeviceKeys,
+        artifacts: Artifacts,
+        retained_cleanup: RetainedCleanup,
     ) -> None:
         self.name, self.run_id, self.key = outbox.job, outbox.run_id, outbox.speaker.key
         self.inbox, self.artifacts, self.retained_cleanup = inbox, artifacts, retained_cleanup
-        self.proofs = Proofs(outbox.fleet, outbox.job, keys)
+        self.proofs = DeviceAuthentication(outbox.fleet, outbox.job, keys)
 
     def event(self, message: Message, conduct: Conduct, now: float) -> vocabulary.Event | None:
         """Return what the message means; a device in quarantine is not heard."""
@@ -184,7 +189,7 @@ class Hearing:
     def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> vocabulary.Event:
         """Of another run of this job: the device may not have heard of its end, or it is a replay."""
         message = peek(TO_COORDINATOR, data)[0]
-        why = f"device '{id}' spoke to another run of this job"
+        why = f"device '{id}' sent a message for another run of this job"
         if not isinstance(message, Holding | Answer):
             raise Unproven("update.foreign", why)
         self._nameless(lambda: self.inbox.count(NAMELESS, now), "update.foreign", why)
@@ -205,14 +210,14 @@ class Hearing:
 
     def _short(self, id: str, message: ToCoordinator, now: float) -> vocabulary.Event | None:
         match message:
-            case Declined(to=key) if key not in (None, self.key):
+            case DeclinedMessage(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)
-            case Declined(round=round, reason=reason):
-                return rounds.Declined(id, round, now, reason)
-            case Busy(round=round, reason=reason):
-                return rounds.Busy(id, round, now, reason)
+            case DeclinedMessage(round=round, reason=reason):
+                return rounds.DeviceDeclined(id, round, now, reason)
+            case BusyMessage(round=round, reason=reason):
+                return rounds.DeviceBusy(id, round, now, reason)
             case Working(round=round, steps=steps, vitals=vitals):
-                return vocabulary.Progressed(now, id, round, steps, _vitals(id, vitals))
+                return vocabulary.ProgressReported(now, id, round, steps, _vitals(id, vitals))
             case Holding():
                 ours = (message.job, message.run_id) == (self.name, self.run_id)
                 return vocabulary.Offered(now, id, message.round, message.digest, message.size, ours)
@@ -222,11 +227,13 @@ class Hearing:
                 self.artifacts.publish_again(id, model, now, whole=not forged)
         return None
 
-    def _answered(self, id: str, digest: bytes, answer: Answer, size: int, now: float) -> vocabulary.Answered:
+    def _answered(self, id: str, digest: bytes, answer: Answer, size: int, now: float) -> vocabulary.AnswerArrived:
         ours = (answer.device, answer.job, answer.run_id) == (id, self.name, self.run_id)
         foreign = "" if ours else f"it is of device '{answer.device}', job '{answer.job}', run '{answer.run_id}'"
-        return vocabulary.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)
+        return vocabulary.AnswerArrived(
+            now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign
+        )
 
 
-def _vitals(id: str, vitals: Vitals | None) -> events.Vitals | None:
+def _vitals(id: str, vitals: WireVitals | None) -> events.Vitals | None:
     return None if vitals is None else events.Vitals(id, **vitals.model_dump())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from coordinator.shell.guards import Guard
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from edgefl.base.errors import WireError
 from edgefl.job.config.schema import Guards
 from edgefl.wire import chunks
@@ -49,7 +49,7 @@ class Evicted:
 class Inbox:
     """The unfinished transfers of all devices, and what each of them may still send; `online` knows who is there."""
 
-    def __init__(self, outbox: Outbox, guards: Guards, limit: int, online: Callable[[str], bool]) -> None:
+    def __init__(self, outbox: CoordinatorOutbox, guards: Guards, limit: int, online: Callable[[str], bool]) -> None:
         self.outbox, self.online = outbox, online
         self.frame = SMALL  # bytes of a frame: until the model is known, only small ones
         self.total = limit  # bytes of all transfers together that are not complete

@@ -1,24 +1,24 @@
-"""How devices are asked: all of a round in one call, or each alone; small models come with it."""
+"""Send the tasks of a round: to all devices in one call, or to each alone. Small models come with the task."""
 
 from dataclasses import asdict
 
 from coordinator.decide import vocabulary
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.budgets import budget
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.publisher import Publication
 from edgefl.job.config.schema import RunFile
 from edgefl.wire.calls import Callee
 from edgefl.wire.messages import CALLED, ENCLOSED, Enclosed
 
 ENCLOSED_IN_ALL = 1 << 20  # bytes of a model in all tasks of a round: for more devices the broker copies it
-IN_VAIN = 1 << 20  # bytes of a model for all who hear a call that is not for them
+IN_VAIN = 1 << 20  # bytes of models that a call may send in all to devices that it does not ask
 
 
-class Asking:
-    """Says the tasks of one run."""
+class InvitationSender:
+    """Sends the tasks of one run."""
 
-    def __init__(self, run: RunFile, artifacts: Artifacts, outbox: Outbox) -> None:
+    def __init__(self, run: RunFile, artifacts: Artifacts, outbox: CoordinatorOutbox) -> None:
         self.run, self.artifacts, self.outbox = run, artifacts, outbox
 
     def ask(self, ask: vocabulary.Ask) -> None:

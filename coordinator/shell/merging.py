@@ -16,12 +16,12 @@ from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import NOTHING, Merge, Recalled, Totals
 from coordinator.durable import checkpoint, recovery
 from coordinator.durable.answer_store import AnswerStore
-from coordinator.durable.checkpoint import Report
 from coordinator.durable.checkpoint_writer import Saving, Stuck
 from coordinator.durable.journal import Journal
 from coordinator.durable.merge_round import RoundAnswers, merge_round
 from edgefl.base.errors import RunError, StoreError
 from edgefl.base.events import Fact, Round
+from edgefl.base.report_numbers import RoundReport
 from edgefl.base.vector import Array, State, norm
 from edgefl.job.run import forgetting, reporting
 from edgefl.job.run import job as jobs
@@ -36,7 +36,7 @@ from edgefl.wire.frames import Unseal
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NextModel:
     """Where a job stands, and the model of its next round as devices will get it; None: there is no next round."""
 
     run_state: RunState
@@ -46,11 +46,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedJob:
     """The job is made; after a restart, it is where it was."""
 
     job: Job
-    standing: Standing
+    next_model: NextModel
     answer_schema: AnswerSchema | None
     recalled: Recalled
     answers: AnswerStore  # what was promised
@@ -58,32 +58,32 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """The next model is made; if it is the last one, it is on disk."""
 
-    standing: Standing
-    reports: tuple[Report, ...]
+    next_model: NextModel
+    reports: tuple[RoundReport, ...]
     save: Work | None = None  # to be done once the model is out
     looks: tuple[Work, ...] = ()  # then, before the reports can be told, in this order
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class DeviceModelsEvaluated:
     """The reports that had to wait until the model of every device was evaluated."""
 
     reports: tuple[Round, ...]
 
 
-def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standing:
+def next_model(job: Job, run_state: RunState, plan: State | None = None) -> NextModel:
     """Where the job stands, with the model of its next round."""
     if jobs.finished(job, run_state):
-        return Standing(run_state)
+        return NextModel(run_state)
     plan = jobs.plan(job, run_state) if plan is None else plan
     if plan is None:
-        raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {run_state.round + 1}, its first")
+        raise RunError(f"algorithm '{job.algorithm.name}' asks no device in round {run_state.round + 1}, its first")
     trains = jobs.purpose(job, run_state) == "train"
     before = run_state.previous if traits_of(job.algorithm).uses_previous and trains else None
-    return Standing(
+    return NextModel(
         run_state,
         jobs.broadcast(job, run_state.round + 1, run_state.params, plan),
         None if before is None else jobs.broadcast(job, run_state.round, before, {}),
@@ -122,16 +122,16 @@ def preparing(
             run_state = behind[-1] if behind else run_state
         if disk and (len(passed) > 1 or (run_state.origin and not saved)):
             try:  # the next start must not depend on what may be gone then
-                now = checkpoint.Saved(run_state, reports, total.bytes_up, total.bytes_down)
+                now = checkpoint.Checkpoint(run_state, reports, total.bytes_up, total.bytes_down)
                 checkpoint.save(disk, job, now, passed)
             except StoreError as error:
                 put(Stuck(str(error), work))
                 return
-        here = standing(job, run_state)
+        here = next_model(job, run_state)
         trains = here.frame is not None and jobs.purpose(job, run_state) != "evaluate"
         answer_schema = find_answer_schema(job, run_state, jobs.training_plan(job, run_state) or {}) if trains else None
         news = *reporting.openings(job, run_state), *reports
-        put(Prepared(job, here, answer_schema, replace(recalled, total=total), answers, news))
+        put(PreparedJob(job, here, answer_schema, replace(recalled, total=total), answers, news))
 
     return work
 
@@ -164,30 +164,32 @@ class Merging:
         reports = self._reports(merged) if merged else ()
         looks: tuple[Work, ...] = ()
         if self.job.run.run.forgetting:
-            looks = _Look(self, merged[0][0], reports).works() if merged else (lambda put: put(Looked(())),)
-        told: tuple[Report, ...] = evaluated if looks else (*evaluated, *reports)
+            looks = (
+                _Look(self, merged[0][0], reports).works() if merged else (lambda put: put(DeviceModelsEvaluated(())),)
+            )
+        told: tuple[RoundReport, ...] = evaluated if looks else (*evaluated, *reports)
         earlier = (one for one in saving.passed if one.round != judged.round)
         passed = (*earlier, judged, *(run_state for run_state, _ in merged))
-        total, here, now = self.merge.total, standing(self.job, last), clock.now()
-        saved = checkpoint.Saved(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
+        total, here, now = self.merge.total, next_model(self.job, last), clock.now()
+        saved = checkpoint.Checkpoint(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
         save = partial(checkpoint.save, disk, self.job, saved, passed) if disk else lambda: None
         if here.frame is None or looks:  # it is not waited for; or its report must be durable before it can be told
-            saving.add(save, Merged(here, told, looks=looks), now)
+            saving.add(save, MergeResult(here, told, looks=looks), now)
             saving.work(put)
         elif self.journaled and saving.soon_after(now):
             saving.put_off(save, passed)
-            put(Merged(here, told))
+            put(MergeResult(here, told))
         else:
             saving.add(save, now=now)
-            put(Merged(here, told, saving.work))
+            put(MergeResult(here, told, saving.work))
 
-    def _described(self, after: RunState) -> tuple[Report, ...]:
+    def _described(self, after: RunState) -> tuple[RoundReport, ...]:
         """What devices said of their data; that round made no model."""
         spent = self.merge.spent
         cost = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down}
         return (reporting.description(self.job, after, self.answers.arrived, **cost),)
 
-    def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
+    def _evaluated(self, judged: RunState, merged: bool) -> tuple[RoundReport, ...]:
         """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
         if judged is self.run_state or judged.judged is None:  # no device was asked, or it was told before an extension
             return ()
@@ -227,4 +229,4 @@ class _Look:
 
     def _all(self, put: Put) -> None:
         shares = forgetting.shares(self.merging.run_state, self.seen, self.first)
-        put(Looked((replace(self.reports[0], **shares), *self.reports[1:])))
+        put(DeviceModelsEvaluated((replace(self.reports[0], **shares), *self.reports[1:])))

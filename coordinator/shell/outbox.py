@@ -29,7 +29,7 @@ def start_number(journal: Journal | None, now: int) -> int:
     return number
 
 
-class Outbox:
+class CoordinatorOutbox:
     """Speaks for one run of a job. Everything is signed, with a counter that begins with the number of this start."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Outbox:
         """Ask the broker once more for all retained presences."""
         self.transport.subscribe(topics.presence(self.fleet, "+"))
 
-    def state(self, phase: vocabulary.Standing, round: int, devices: int) -> None:
+    def state(self, phase: vocabulary.RunPhase, round: int, devices: int) -> None:
         """Publish where the job stands, retained; that it has finished, for a day."""
         job_state = JobState(
             job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices)
@@ -58,13 +58,15 @@ class Outbox:
         sealed = self.speaker.seal("state", job_state.model_dump_json().encode(), job=self.job, run_id=self.run_id)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
 
-    def verdict(self, action: vocabulary.Confirm | vocabulary.Late | vocabulary.Ignore | vocabulary.Refuse) -> None:
+    def verdict(
+        self, action: vocabulary.Confirm | vocabulary.AcceptLate | vocabulary.Ignore | vocabulary.Refuse
+    ) -> None:
         """Tell a device what became of its answer."""
         about = action.device, action.round, action.digest
         match action:
             case vocabulary.Confirm():
                 self.receipt(*about, "accepted")
-            case vocabulary.Late():
+            case vocabulary.AcceptLate():
                 self.receipt(*about, "accepted", "late, kept by policy")
             case vocabulary.Ignore(reason="duplicate" | "late" as reason):
                 self.receipt(*about, reason, reason)

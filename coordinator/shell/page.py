@@ -22,7 +22,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.wire import exposure
 
 if TYPE_CHECKING:
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.server import PageServer
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def served(run: RunFile, book: Journal, folder: Path) -> Iterator[Watched]:
         return
     except Exception:  # a bug of ours in what is only looked at is no reason to keep a fleet waiting
         log.exception("no page")
-        yield Watched(_nobody, Shown("", "a mistake of edgefl's own, which the log tells"))
+        yield Watched(_nobody, Shown("", "an error in edgefl; the log has the details"))
         return
     if server.token and not server.page.certificate:
         exposure.warn(f"the page at {server.url} has no TLS: the network between can read its token (page.certificate)")
@@ -62,17 +62,17 @@ def served(run: RunFile, book: Journal, folder: Path) -> Iterator[Watched]:
         server.close()
 
 
-def _opened(run: RunFile, book: Journal, folder: Path) -> "Server":
+def _opened(run: RunFile, book: Journal, folder: Path) -> "PageServer":
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"{' and '.join(missing)} cannot be imported: pip install 'edgefl[coordinator]'")
     from edgefl.watch.page.feed import Feed  # noqa: PLC0415 - only where it can be served
-    from edgefl.watch.page.history import History  # noqa: PLC0415
-    from edgefl.watch.page.server import Server  # noqa: PLC0415
+    from edgefl.watch.page.history import PastRuns  # noqa: PLC0415
+    from edgefl.watch.page.server import PageServer  # noqa: PLC0415
 
     overview = run_history.overview(book.disk, book)
     fleet = fleet_of(run)
     name = fleet.read_settings().hosts[0] if fleet else None  # as it stands in the certificate
-    return Server(certified(run), Feed(overview), History(folder.parent, folder.name), name=name)
+    return PageServer(certified(run), Feed(overview), PastRuns(folder.parent, folder.name), name=name)
 
 
 def certified(run: RunFile) -> Page:

@@ -1,8 +1,8 @@
 """What an earlier run of the job left at the broker: looked for at the first connection, cleared when it is not ours.
 
 A coordinator that is killed cannot clear what it published, and a broker keeps a retained message for ever. Every
-publication shows itself by its manifest or by its first chunk: it is sent from the first chunk to the manifest, and
-cleared from the last chunk to the first and then the manifest, so whatever is cut short has one of the two.
+publication can be found by its manifest or by its first chunk. It is sent from the first chunk to the manifest, and
+cleared from the last chunk to the first and then the manifest, so an interrupted one still has one of the two.
 """
 
 import logging

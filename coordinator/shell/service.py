@@ -3,7 +3,7 @@
     transport, background, clock ──▶ handle(event) ──▶ core.step ──▶ journal ──▶ actions performed, facts told
 
 An event is taken in when the journal has it, and not before: while the disk is full later ones wait in here, and a
-device without a receipt keeps its update. Messages become events in hearing.py; what is large is in artifacts.py.
+device without a receipt keeps its update. Messages become events in inbound.py; what is large is in artifacts.py.
 """
 
 import logging
@@ -15,16 +15,17 @@ from coordinator.decide import core, vocabulary
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.state import online, recalling, unfinished
 from coordinator.durable import checkpoint_writer
-from coordinator.durable.group_commit import TOGETHER, Decided, happened, only_looks
+from coordinator.durable.group_commit import TOGETHER, CoreStep, happened, only_looks
 from coordinator.durable.journal import Journal
 from coordinator.durable.starting_point import begin, identify
 from coordinator.shell import merging
 from coordinator.shell.actions import perform
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.inbound import Hearing
+from coordinator.shell.inbound import CoordinatorInbound
 from coordinator.shell.inbox import Inbox
-from coordinator.shell.invitations import Asking
-from coordinator.shell.outbox import Outbox, start_number
+from coordinator.shell.invitations import InvitationSender
+from coordinator.shell.labels import DeviceLabels
+from coordinator.shell.outbox import CoordinatorOutbox, start_number
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from coordinator.shell.setup import ModelSource, Prepare, Security
 from edgefl.base.errors import Interrupted, StoreError
@@ -33,10 +34,10 @@ from edgefl.base.records import replace
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import RunState
 from edgefl.system.background import Crashed, Work
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.watch.fact_lines import write_log
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Undelivered
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Undelivered
 from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
 NEVER_DEFERRED = (
-    Woken,
+    DeadlineReached,
     vocabulary.Stop,
     Crashed,
     checkpoint_writer.Stuck,
@@ -54,8 +55,8 @@ NEVER_DEFERRED = (
 class Coordinator:
     """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
 
-    With a journal, everything a device was promised is in it before the promise is made, and a coordinator that is
-    started again with the same journal goes on with the round in hand.
+    With a journal, every receipt is written to it before the device gets it. A coordinator that is started again with
+    the same journal goes on with the current round.
     """
 
     def __init__(
@@ -77,25 +78,26 @@ class Coordinator:
         self.state = begin(run, self.journal, clock.now(), clock.wall())
         self.signer = security.signer or Signer.new()
         fleet, limit, start = run.broker.fleet, run.wire.limit_mb << 20, start_number(self.journal, int(clock.wall()))
-        self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
+        self.outbox = CoordinatorOutbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
         self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
         sealed = run.wire.seal is True if security.seal is None else security.seal
         self.artifacts = source.artifacts(run, self.run_id, transport, self.signer, seal=sealed)
         self.preparing = partial(source.preparing, prepare, journal)
-        self.asking = Asking(run, self.artifacts, self.outbox)
+        self.invitations = InvitationSender(run, self.artifacts, self.outbox)
         keys = security.device_keys or DeviceKeys(listed=run.devices)
-        self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
+        self.inbound = CoordinatorInbound(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
         self.pending: deque[vocabulary.Event] = deque()  # not taken in yet: the journal cannot be written
         self.deferred: deque[Any] = deque()  # came meanwhile
-        self.undone: list[Decided] = []  # steps that wait to be written together
+        self.undone: list[CoreStep] = []  # steps that wait to be written together
         self.commit_at: float | None = None  # when they do no longer
         self.handed_out: vocabulary.Event | None = None  # what opened a round, for which devices were asked at once
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = security.renewals  # where the fleet has an authority
-        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices
+        self.labels = DeviceLabels(run, keys.members)
+        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices and other labels
         self.error: Exception | None = None
         self.ended = False
 
@@ -138,7 +140,7 @@ class Coordinator:
             if self.journal:
                 self.journal.note(*self.unwritten)
         except StoreError as error:
-            log.warning("the end of the story is not written why=%s", error)
+            log.warning("the last facts are not in the journal why=%s", error)
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
@@ -152,34 +154,34 @@ class Coordinator:
         now = self.clock.now()
         match event:
             case Message():
-                if heard := self.hearing.event(event, self.state.conduct, now):
+                if heard := self.inbound.event(event, self.state.conduct, now):
                     self.feed(heard)
-            case Woken():
+            case DeadlineReached():
                 self._woken(now)
-            case Connected():
-                self.feed(vocabulary.Connected(now))
-            case Disconnected():
-                self.feed(vocabulary.Disconnected(now, str(event)))
+            case ConnectionMade():
+                self.feed(vocabulary.CoordinatorConnected(now))
+            case ConnectionLost():
+                self.feed(vocabulary.CoordinatorDisconnected(now, str(event)))
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
-            case merging.Prepared():
+            case merging.PreparedJob():
                 prepared = self.artifacts.prepared(event, now)
                 self.inbox.allow(self.artifacts.frame_limit())
                 self.feed(prepared)
-            case merging.Merged(save=save, looks=looks):
+            case merging.MergeResult(save=save, looks=looks):
                 self.feed(self.artifacts.merged(event, now))
                 for work in (*([save] if save else []), *looks):
                     self.background.start(work)
-            case merging.Looked(reports):
-                self.feed(vocabulary.Looked(now, reports))
-            case vocabulary.Certified() | vocabulary.Misbehaved() | vocabulary.Handed():
+            case merging.DeviceModelsEvaluated(reports):
+                self.feed(vocabulary.ReportsCompleted(now, reports))
+            case vocabulary.CertificateSigned() | vocabulary.Misbehaved() | vocabulary.Handed():
                 self.feed(event)
             case checkpoint_writer.Stuck(reason, work):
                 self._pause(reason, now, work)
             case checkpoint_writer.Unstuck():
-                self.feed(vocabulary.Paused(now, ""))
+                self.feed(vocabulary.WorkPaused(now, ""))
             case Crashed(error):
-                self._end(error, vocabulary.Failed(now))
+                self._end(error, vocabulary.RunFailed(now))
             case vocabulary.Stop() if unfinished(self.state):
                 self._end(
                     interrupted(self.name, self.state.rounds, durable=self.journal is not None), vocabulary.Stop(now)
@@ -192,20 +194,22 @@ class Coordinator:
                 self.background.start(work)
             self._go_on()
             if not works and not self.pending:  # what is started again says for itself when it is done
-                self.feed(vocabulary.Paused(now, ""))
+                self.feed(vocabulary.WorkPaused(now, ""))
         if not self.pending:
             self.feed(vocabulary.Woken(now, flushed=self.transport.backlog() == 0))
             if self.members_at is not None and now >= self.members_at:
                 self.members_at = now + MEMBERS
                 self._look_at_members(now)
-                for revoked in self.hearing.revoked(now):
+                for revoked in self.inbound.revoked(now):
                     self.feed(revoked)
             self.inbox.remind(now)
 
     def _look_at_members(self, now: float) -> None:
-        devices, expired = self.hearing.proofs.keys.enrolled()
+        devices, expired = self.inbound.proofs.keys.enrolled()
         if devices != self.state.enrolled or {id for id, _, _ in expired} != self.state.expired:
-            self.feed(vocabulary.Enrolled(now, devices, expired))
+            self.feed(vocabulary.MembersRead(now, devices, expired))
+        if (labels := self.labels.now()) != self.state.labels:
+            self.feed(vocabulary.LabelsRead(now, labels))
 
     def _end(self, error: Exception, event: vocabulary.Event) -> None:
         """Whatever is not written down by now was never promised."""
@@ -237,7 +241,7 @@ class Coordinator:
             told = tuple([replace(fact, at=self.clock.wall()) for fact in facts])
             answer = self.artifacts.accepted(actions)
             held = (self.undone[-1].held if self.undone else 0) + (len(answer.frame) if answer else 0)
-            decided = Decided(self.state, state, actions, told, answer, held)
+            decided = CoreStep(self.state, state, actions, told, answer, held)
             waits, follows = self._may_wait(decided), decided.follows
             if follows:  # devices need not wait for the disk
                 self._hand_out(actions)
@@ -260,7 +264,7 @@ class Coordinator:
             for action in actions:
                 perform(self, action)
 
-    def _may_wait(self, decided: Decided) -> bool:
+    def _may_wait(self, decided: CoreStep) -> bool:
         """Whether this can be written together with what comes in a moment."""
         if self.journal is None or not (decided.changes or self.undone) or not decided.may_wait:
             return False
@@ -268,7 +272,7 @@ class Coordinator:
         self.commit_at = self.commit_at or now + TOGETHER
         return now < self.commit_at
 
-    def _write(self, *decided: Decided) -> None:
+    def _write(self, *decided: CoreStep) -> None:
         """Before anything comes of it: what the rounds were told, and the answers. Mere facts can wait for that."""
         if self.journal is None:
             return
@@ -291,7 +295,7 @@ class Coordinator:
         """Try again in a moment."""
         self.stuck += works
         self.retry_at = self.retry_at or now + RETRY
-        self.state, _, facts = core.step(self.state, vocabulary.Paused(now, reason))
+        self.state, _, facts = core.step(self.state, vocabulary.WorkPaused(now, reason))
         self.say(*(replace(fact, at=self.clock.wall()) for fact in facts))
 
     def say(self, *facts: Fact) -> None:

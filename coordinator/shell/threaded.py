@@ -1,8 +1,8 @@
 """A coordinator in this process: its turns, a thread for its slow work, and the machine's own clock.
 
-A small message is taken in by the thread that reads it from the network, and the next round is asked for by the one
-that merged the last: no thread is woken for either. A large one is left to the thread that serves, so that the network
-goes on while answers of such a size are written.
+The thread that reads a small message from the network also handles it, and the thread that merged a round opens the
+next one: no other thread has to wake up. Large messages are left to the serving thread, so that the network goes on
+while answers of such a size are written.
 """
 
 from dataclasses import replace

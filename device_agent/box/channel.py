@@ -28,7 +28,7 @@ _LENGTH = struct.Struct("<I")
 Part: TypeAlias = bytes | bytearray | memoryview
 
 
-class Gone(Exception):  # noqa: N818 - it is not an error here
+class ChannelClosed(Exception):  # noqa: N818 - it is not an error here
     """The other end is closed, or sends what cannot be understood."""
 
 
@@ -59,7 +59,7 @@ class Channel:
             for part in (header, *parts):
                 self.end.sendall(part)
         except OSError as error:
-            raise Gone(str(error)) from None
+            raise ChannelClosed(str(error)) from None
 
     def receive(self, most: int, *, handles: bool = False, until: float | None = None) -> Parcel:
         """Return the next message, of at most `most` bytes; without `handles`, none is taken.
@@ -69,10 +69,10 @@ class Channel:
         first, handle = self._first(handles, until)
         length = _LENGTH.unpack(first)[0]
         if length > HEADER:
-            raise Gone(f"a header of {length} bytes")
+            raise ChannelClosed(f"a header of {length} bytes")
         about, sizes = _header(self._read(length, until))
         if sum(sizes) > most:
-            raise Gone(f"{sum(sizes)} bytes, where {most} would be many")
+            raise ChannelClosed(f"{sum(sizes)} bytes, where {most} would be many")
         return Parcel(about, [self._read(size, until) for size in sizes], handle)
 
     def dead(self) -> bool:
@@ -108,9 +108,9 @@ class Channel:
             except TimeoutError:
                 raise
             except OSError as error:
-                raise Gone(str(error)) from None
+                raise ChannelClosed(str(error)) from None
             if not more:
-                raise Gone("closed")
+                raise ChannelClosed("closed")
             at += more
         return data
 
@@ -123,7 +123,7 @@ def _header(data: bytearray) -> tuple[dict[str, Any], list[int]]:
             return about, sizes
     except (ValueError, TypeError, KeyError, RecursionError, msgpack.exceptions.UnpackException):
         pass
-    raise Gone("a header that cannot be read")
+    raise ChannelClosed("a header that cannot be read")
 
 
 def packed(arrays: State) -> tuple[list[list[Any]], list[memoryview]]:
@@ -144,7 +144,7 @@ def unpacked(about: Sequence[Sequence[Any]], parts: Sequence[bytearray]) -> Stat
                 raise ValueError("a word of no characters")
             arrays[str(name)] = np.frombuffer(part, kind).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
-        raise Gone(f"an array that is none: {error}") from None
+        raise ChannelClosed(f"an array that cannot be read: {error}") from None
     return arrays
 
 

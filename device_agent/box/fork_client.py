@@ -13,17 +13,17 @@ from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
-from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpacked
-from device_agent.box.fork_server import Zygote
-from device_agent.box.inside import Setup
-from device_agent.decide.failure_reason import Undone, Verdict
-from device_agent.shell.order import Cancellation, Cancelled, Order, Watch
+from device_agent.box.channel import Channel, ChannelClosed, Parcel, packed, pair, unpacked
+from device_agent.box.fork_server import ForkServer
+from device_agent.box.inside import BoxSetup
+from device_agent.decide.failure_reason import FailureReason, TrainingError
+from device_agent.shell.order import Cancellation, Cancelled, TrainingOrder, Watch
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import check_enough, fitted, trained_on
 from edgefl.base.errors import RemoteError, WireError
 from edgefl.base.printable import printable
 from edgefl.job.config.local_compute import LocalCompute
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.confinement import Confined, allow_mapping
 from edgefl.system.resident_memory import release_code
@@ -41,8 +41,11 @@ TEXT = 2_000  # characters of what it says
 class Box:
     """Trains in a box, and is given to a Trainer; to interrupt it is to end the box, whatever it is at."""
 
-    def __init__(self, zygote: Zygote, device: str, compute: LocalCompute, samples: Samples, most: int) -> None:
-        self._zygote, self._device, self._compute, self._samples, self._most = zygote, device, compute, samples, most
+    def __init__(
+        self, fork_server: ForkServer, device: str, compute: LocalCompute, samples: Samples, most: int
+    ) -> None:
+        self._fork_server, self._device, self._compute = fork_server, device, compute
+        self._samples, self._most = samples, most
         self._lock, self._unwanted = Lock(), False
         self.pid: int | None = None  # of the box; no other process has this number until we ask how it ended
         self._channel: Channel | None = None
@@ -53,11 +56,11 @@ class Box:
         self._shared: Shared | None = None
         self._lent = (0, 0)  # bytes of the samples that were lent to the box, the last two times
         self._said = ""
-        zygote.prepare(Setup(device, compute))
+        fork_server.prepare(BoxSetup(device, compute))
 
     # ---- what a Trainer asks ------------------------------------------------------------------------------------
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         cancelled.covers(self)
         manifest = order.item.manifest
@@ -68,12 +71,12 @@ class Box:
             self._hand_over(channel, order)
             self._tidy()
             return self._outcome(channel, order, watch)
-        except Undone as failed:
+        except TrainingError as failed:
             if failed.verdict.told.startswith("box."):  # out of memory, and a process that holds it may hold it still
                 self._kill()
                 self._wait()
             raise
-        except Gone as why:
+        except ChannelClosed as why:
             raise self._ended(str(why)) from None
         except TimeoutError:
             self._kill()
@@ -100,7 +103,7 @@ class Box:
         """Have one before the first order comes."""
         try:
             self._open(self._compute.backend if self._compute.backend == "torch" else "onnx")
-        except (Gone, TimeoutError) as why:
+        except (ChannelClosed, TimeoutError) as why:
             log.warning("no box yet why=%s", self._ended(str(why)))
 
     def _open(self, engine: str, run: str = "") -> Channel:
@@ -119,7 +122,7 @@ class Box:
     def close(self) -> None:
         """End what there is."""
         self._kill()
-        self._zygote.close()
+        self._fork_server.close()
         if self._channel is not None:
             self._channel.close()
 
@@ -131,7 +134,7 @@ class Box:
                 channel, theirs = pair()
                 until_started.callback(channel.close)
                 with theirs:
-                    self.pid = self._zygote.start(engine, theirs)
+                    self.pid = self._fork_server.start(engine, theirs)
                 until_started.pop_all()
         self._has_graphs = self._has_samples = None
         self._lent = (0, 0)
@@ -143,7 +146,7 @@ class Box:
         try:
             confined = Confined(*(tuple(str(name)[:TEXT] for name in about[key]) for key in ("got", "missing")))
         except (KeyError, TypeError):
-            raise Gone("no word of how it is confined") from None
+            raise ChannelClosed("it did not report how it is confined") from None
         if str(confined) != self._said:
             self._said = str(confined)
             (log.warning if confined.missing else log.info)("box pid=%d has %s", self.pid, printable(self._said))
@@ -156,7 +159,7 @@ class Box:
     def _wait(self) -> int:
         """How the box ended, whose number is then free again."""
         with self._lock:
-            status, self.pid = self._zygote.end(), None
+            status, self.pid = self._fork_server.end(), None
         if self._channel is not None:
             self._channel.close()
         self._channel = None
@@ -171,7 +174,7 @@ class Box:
         if self._unwanted:
             return Cancelled()
         if not dead:
-            return RemoteError("box.malformed", f"the process that trained said what cannot be understood ({why})")
+            return RemoteError("box.malformed", f"the process that trained sent an answer that cannot be read ({why})")
         return RemoteError("box.crashed", _how(status), free_of_data=True)
 
     def _tidy(self) -> None:
@@ -182,7 +185,7 @@ class Box:
 
     # ---- an order, and what comes of it -------------------------------------------------------------------------
 
-    def _opened(self, order: Order) -> Channel:
+    def _opened(self, order: TrainingOrder) -> Channel:
         engine = "torch" if self._compute.backend == "torch" or order.graphs is None else "onnx"
         channel = self._open(engine, order.task.run_key)
         channel.end.settimeout(STARTING)
@@ -217,7 +220,7 @@ class Box:
         self._lent = held, self._shared.size
         channel.send({"kind": "samples", "arrays": self._shared.described, **about}, handle=self._shared.handle)
 
-    def _hand_over(self, channel: Channel, order: Order) -> None:
+    def _hand_over(self, channel: Channel, order: TrainingOrder) -> None:
         """Say what is to be done; graphs are said once."""
         news = order.graphs is not None and self._has_graphs != order.task.graphs
         described, arrays = packed(order.state)
@@ -233,14 +236,14 @@ class Box:
         )
         self._has_graphs = order.task.graphs
 
-    def _allow_time(self, order: Order) -> None:
+    def _allow_time(self, order: TrainingOrder) -> None:
         """So much more time of the processor; on the clock the same is waited for an answer."""
         seconds = _seconds(order, self._compute) * self._compute.threads
         with suppress(OSError, ValueError):
             used = cpu_seconds(self.pid or 0)
             resource.prlimit(self.pid or 0, resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
 
-    def _outcome(self, channel: Channel, order: Order, watch: Watch) -> Done:
+    def _outcome(self, channel: Channel, order: TrainingOrder, watch: Watch) -> WorkResult:
         most = max(self._most, VECTORS * 4 * order.item.manifest.layout.layout().size)
         end = time.monotonic() + _seconds(order, self._compute)
         while True:
@@ -255,13 +258,13 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)  # the number of its clock, as clock_getcpuclockid makes it
 
 
-def _seconds(order: Order, compute: LocalCompute) -> float:
+def _seconds(order: TrainingOrder, compute: LocalCompute) -> float:
     """How long the task may take: far longer than it was given, if it was given a time."""
     asked = order.task.seconds
     return compute.task_seconds if asked is None else min(compute.task_seconds, 10 * asked + 600)
 
 
-def _done(parcel: Parcel, device: str, order: Order) -> Done:
+def _done(parcel: Parcel, device: str, order: TrainingOrder) -> WorkResult:
     about = parcel.about
     match about.get("kind"), parcel.parts:
         case "done", [frame, *arrays]:
@@ -270,20 +273,22 @@ def _done(parcel: Parcel, device: str, order: Order) -> Done:
             kept = unpacked(state, arrays[: len(state)])
             mine = unpacked(own, arrays[len(state) :])
             pace = _number(about, "seconds_per_step", float), _number(about, "steps", int)
-            return Done(bytes(frame), kept, *pace, mine if order.keeps else {})
+            return WorkResult(bytes(frame), kept, *pace, mine if order.keeps else {})
         case "failed", []:
             texts = (str(about.get(name, "")) for name in ("reason", "told", "trace"))
             reason, told, trace = (text[: 10 * TEXT] for text in texts)
-            raise Undone(Verdict(printable(reason[:TEXT]), printable(told[:TEXT]), bool(about.get("mistake")), trace))
-    raise Gone("neither done nor failed")
+            raise TrainingError(
+                FailureReason(printable(reason[:TEXT]), printable(told[:TEXT]), bool(about.get("mistake")), trace)
+            )
+    raise ChannelClosed("neither done nor failed")
 
 
-def _check_answer(frame: bytearray, device: str, order: Order) -> None:
+def _check_answer(frame: bytearray, device: str, order: TrainingOrder) -> None:
     """What this device will sign is an answer to this task: no other message, which could ask for a certificate."""
     try:
         answer, _ = peek(TO_COORDINATOR, frame)
     except WireError as error:
-        raise Gone(f"an update that is none: {error}") from None
+        raise ChannelClosed(f"an update that cannot be read: {error}") from None
     task = order.task
     asked = device, task.job, task.run_id, task.round, task.model, task.purpose
     if not isinstance(answer, Answer) or asked != (
@@ -294,20 +299,20 @@ def _check_answer(frame: bytearray, device: str, order: Order) -> None:
         answer.model,
         answer.purpose,
     ):
-        raise Gone(f"'{answer.kind}' where an answer to round {task.round} was asked for")
+        raise ChannelClosed(f"'{answer.kind}' where an answer to round {task.round} was asked for")
 
 
 def _list(about: dict[str, Any], name: str) -> list[Any]:
     value: Any = about.get(name, [])
     if not isinstance(value, list):
-        raise Gone(f"'{name}' is no list")
+        raise ChannelClosed(f"'{name}' is no list")
     return value
 
 
 def _number(about: dict[str, Any], name: str, kind: type[int] | type[float]) -> Any:  # Any: of that kind
     value: Any = about.get(name)
     if type(value) is not kind or not 0 <= value <= MOST:  # nor is NaN
-        raise Gone(f"'{name}' is no number")
+        raise ChannelClosed(f"'{name}' is no number")
     return value
 
 

@@ -1,8 +1,8 @@
-"""The zygote: a process that waits, with the engine loaded, and forks a box whenever one is wanted.
+"""The fork server: a process that has the engine loaded, waits, and forks a box whenever the agent needs one.
 
-It is forked from the agent before that has a thread (a fork takes one thread along and leaves the locks of the others
-locked), a key or a connection. A box has nearly all its memory in common with it, and is there in some milliseconds. It
-never runs a graph, so it lives as long as the agent.
+The agent forks it before it has a thread, a key or a connection. (A fork copies one thread only, and locks that other
+threads hold stay locked.) A box shares nearly all memory with the fork server, and starts within milliseconds. The
+fork server never runs a graph, so it lives as long as the agent.
 """
 
 import ctypes
@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from device_agent.box import inside
-from device_agent.box.channel import Channel, Gone, pair
-from device_agent.box.inside import Setup
+from device_agent.box.channel import Channel, ChannelClosed, pair
+from device_agent.box.inside import BoxSetup
 from edgefl.base.errors import RunError
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.learn.algorithms import registry
@@ -35,18 +35,18 @@ from edgefl.wire.messages import (
     JobState,
     Manifest,
     Presence,
-    Vitals,
+    WireVitals,
 )
 
-MOST = 1 << 20  # bytes that are said to it at a time
-# What reads and checks graphs, without onnxruntime: that is for the zygote alone.
+MOST = 1 << 20  # bytes of one order to it
+# What reads and checks graphs, without onnxruntime: that is for the fork server alone.
 ENGINE = tuple(
     f"edgefl.learn.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names")
 )
 OPERATOR = (
     user_files.FOLDERS,
     user_code.PLACES,
-)  # variables: where the operator's own code is, and its names
+)  # environment variables: where the operator's own code is, and its names
 NOT_FOR_US = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -54,7 +54,7 @@ NOT_FOR_US = (
 )  # Ctrl-C and systemd signal all of us: the agent decides
 
 
-class Zygote:
+class ForkServer:
     """The agent's side of it."""
 
     def __init__(self) -> None:
@@ -71,23 +71,23 @@ class Zygote:
                 os._exit(1)
         theirs.close()
 
-    def prepare(self, setup: Setup) -> None:
-        """What its boxes will be like; it loads their engine meanwhile."""
+    def prepare(self, setup: BoxSetup) -> None:
+        """Say how boxes are to be set up; the fork server loads their engine meanwhile."""
         theirs = {name: os.environ.get(name, "") for name in OPERATOR}
         self._tell({"do": "prepare", "setup": setup.described(), "environment": theirs})
 
     def start(self, engine: str, theirs: socket.socket) -> int:
-        """Fork a box, which has this end of a socket; its process id."""
+        """Fork a box that gets this end of a socket; return its process id."""
         self._tell({"do": "start", "engine": engine}, theirs.fileno())
         return int(self._answer())
 
     def end(self) -> int:
-        """End the box if it has not ended; how it did, as `os.waitpid` says it."""
+        """End the box if it has not ended; return its status as `os.waitpid` gives it."""
         self._tell({"do": "end"})
         return int(self._answer())
 
     def close(self) -> None:
-        """No more boxes; what there is ends."""
+        """End the fork server and its box."""
         self._channel.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -95,13 +95,13 @@ class Zygote:
     def _tell(self, what: dict[str, Any], handle: int | None = None) -> None:
         try:
             self._channel.send(what, handle=handle)
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
     def _answer(self) -> int:
         try:
             return int(self._channel.receive(0).about["number"])
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
 
@@ -113,17 +113,17 @@ def _gone() -> str:
 
 
 def _get_ready() -> None:
-    """What agent and box both need, while it is had once for both.
+    """Load what agent and box both need before the fork, so that they share its memory.
 
-    A process that imports a module or builds a check walks over memory that is then no longer shared: some hundred
-    kilobytes each time.
+    A process that imports a module or builds a pydantic check later writes to shared memory, which costs it some
+    hundred kilobytes of its own each time.
     """
     for name in ENGINE:
         import_module(name)
     registry.algorithm({"name": "fedavg"})  # the first request looks up what other packages bring
     loss("cross_entropy")
     codec("float32", "up")
-    for model in (AgentFile, JobState, Manifest, Presence, Vitals):
+    for model in (AgentFile, JobState, Manifest, Presence, WireVitals):
         model.model_rebuild()
     for message in (BROADCAST, CALL, GRAPHS, TO_COORDINATOR, TO_DEVICE):
         message.rebuild()
@@ -141,15 +141,15 @@ def _serve(channel: Channel) -> None:
         signal.signal(number, signal.SIG_IGN)
     _let_go(keep=channel.end.fileno())
     _forget_password()
-    box, setup = 0, Setup()
+    box, setup = 0, BoxSetup()
     while True:
         try:
             parcel = channel.receive(MOST, handles=True)
-        except Gone:
+        except ChannelClosed:
             os._exit(0)
         match parcel.about["do"]:
             case "prepare":
-                setup = Setup.read(parcel.about["setup"])
+                setup = BoxSetup.read(parcel.about["setup"])
                 os.environ.update(parcel.about["environment"])
                 _load(setup)
             case "start" if parcel.handle is not None:
@@ -161,11 +161,11 @@ def _serve(channel: Channel) -> None:
                 channel.send({"number": os.waitpid(box, 0)[1]})
 
 
-def _load(setup: Setup) -> None:
-    """What every box needs; code of the operator's own is found beside their file, where a box cannot look any more."""
+def _load(setup: BoxSetup) -> None:
+    """Load what every box needs; the operator's own code too, because a box cannot read files any more."""
     inside.load(setup.compute.backend)
     for name in setup.compute.factories:
-        with suppress(Exception):  # said when a job names it
+        with suppress(Exception):  # the box reports the error when a job names it
             user_code.import_module(name, "compute.factories")
     gc.collect()
     gc.freeze()
@@ -173,13 +173,13 @@ def _load(setup: Setup) -> None:
     release_code()
 
 
-def _fork(channel: Channel, setup: Setup, engine: str, handle: int) -> int:
-    zygote = os.getpid()
+def _fork(channel: Channel, setup: BoxSetup, engine: str, handle: int) -> int:
+    fork_server = os.getpid()
     if box := os.fork():
         os.close(handle)
         return box
     try:
-        _die_with(zygote)
+        _die_with(fork_server)
         channel.close()
         _silence(0, 1, 2)
         inside.serve(Channel(socket.socket(fileno=handle)), setup, engine)
@@ -188,7 +188,7 @@ def _fork(channel: Channel, setup: Setup, engine: str, handle: int) -> int:
 
 
 def _let_go(keep: int) -> None:
-    """Whatever the agent had open is its own."""
+    """Close every file and socket of the agent but this one."""
     _silence(0, 1)
     os.closerange(3, keep)
     os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
@@ -203,7 +203,7 @@ def _silence(*handles: int) -> None:
 
 
 def _forget_password() -> None:
-    """The environment came with it; what a box does not have, it cannot tell."""
+    """Erase the broker's password from the copied environment, so that no box can reveal it."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     if place := getenv(PASSWORD.encode()):

@@ -7,13 +7,13 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
-from device_agent.decide.failure_reason import Verdict, judged
+from device_agent.box.channel import Channel, ChannelClosed, Parcel, packed, unpacked
+from device_agent.decide.failure_reason import FailureReason, judged
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import maker
-from device_agent.shell.order import Cancellation, Item, Order
+from device_agent.shell.order import Cancellation, Item, TrainingOrder
 from device_agent.shell.samples import NONE, Samples
-from device_agent.shell.workers import Bench, InProcess
+from device_agent.shell.workers import Bench, InProcessWorker
 from edgefl.base.errors import RemoteError
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.learn.data.dataset import Dataset
@@ -31,7 +31,7 @@ LOADING = 128 << 20  # bytes, beside what training may take: for loading a graph
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class BoxSetup:
     """What stays the same from box to box."""
 
     device: str = ""
@@ -41,7 +41,7 @@ class Setup:
         return {"device": self.device, "compute": self.compute.model_dump_json()}
 
     @classmethod
-    def read(cls, about: dict[str, Any]) -> "Setup":
+    def read(cls, about: dict[str, Any]) -> "BoxSetup":
         return cls(about["device"], LocalCompute.model_validate_json(about["compute"]))
 
 
@@ -52,7 +52,7 @@ def load(engine: str) -> None:
     blas.libraries()  # they are looked for in files, which a box cannot open any more
 
 
-def serve(channel: Channel, setup: Setup, engine: str) -> None:
+def serve(channel: Channel, setup: BoxSetup, engine: str) -> None:
     """Be a box until the agent is gone."""
     load(engine)
     resident_memory.open_maps()
@@ -62,11 +62,11 @@ def serve(channel: Channel, setup: Setup, engine: str) -> None:
     threads = max(compute.threads, 2 if engine == "torch" else 1)  # torch has one of its own for gradients
     confined = confine(memory, threads=threads, files=not gpu)
     channel.send({"kind": "ready", "got": confined.got, "missing": confined.missing})
-    held = Held(setup)
+    held = BoxState(setup)
     while True:
         try:
             parcel = channel.receive(LONGEST, handles=True)
-        except Gone:
+        except ChannelClosed:
             os._exit(0)
         if parcel.about["kind"] == "samples":
             held.take(parcel)
@@ -74,10 +74,10 @@ def serve(channel: Channel, setup: Setup, engine: str) -> None:
             _answer(channel, parcel, held)
 
 
-class Held:
+class BoxState:
     """What a box has from order to order: the samples, the last graphs, and what was made of them."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: BoxSetup) -> None:
         self.setup, self.samples = setup, Samples(NONE)
         self.graphs: tuple[str, bytearray] | None = None
         self.bench = Bench()
@@ -88,7 +88,7 @@ class Held:
         """These samples from now on."""
         about, handle = parcel.about, parcel.handle
         if handle is None:
-            raise Gone("samples without memory")
+            raise ChannelClosed("samples without memory")
         x, y, *others = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
         os.close(handle)
         names, targets = (None if about[key] is None else tuple(about[key]) for key in ("class_names", "target_names"))
@@ -104,7 +104,7 @@ class Held:
         if self.answers <= FIRST:
             resident_memory.release_code()
 
-    def order(self, parcel: Parcel) -> Order:
+    def order(self, parcel: Parcel) -> TrainingOrder:
         """What was ordered."""
         about, parts = parcel.about, list(parcel.parts)
         manifest, model = Manifest.model_validate_json(parts.pop(0)), parts.pop(0)
@@ -114,10 +114,10 @@ class Held:
         graphs = self.graphs[1] if self.graphs and about["graphs"] == self.graphs[0] else None
         state = unpacked(about["state"], parts)
         known = about["most"], about["fewest"], about["hidden"], about["keeps"]
-        return Order(Tasked(**about["task"]), Item(manifest, model), previous, graphs, state, *known)
+        return TrainingOrder(Tasked(**about["task"]), Item(manifest, model), previous, graphs, state, *known)
 
 
-def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
+def _answer(channel: Channel, parcel: Parcel, held: BoxState) -> None:
     told = monotonic()
 
     def watch(steps: int) -> None:
@@ -128,10 +128,10 @@ def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
 
     setup = held.setup
     factories = frozenset(setup.compute.factories)
-    train = InProcess(setup.device, held.samples, held.make_model, factories, bench=held.bench)
+    train = InProcessWorker(setup.device, held.samples, held.make_model, factories, bench=held.bench)
     try:
         done = train(held.order(parcel), watch, Cancellation())
-    except Gone:
+    except ChannelClosed:
         raise
     except MemoryError:
         why = f"training needs more memory than compute.memory_mb = {setup.compute.memory_mb} on this device"
@@ -145,6 +145,6 @@ def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
         held.tidy()
 
 
-def _failed(channel: Channel, verdict: Verdict) -> None:
+def _failed(channel: Channel, verdict: FailureReason) -> None:
     shown = {name: text[:TEXT] if isinstance(text, str) else text for name, text in asdict(verdict).items()}
     channel.send({"kind": "failed", **shown})

@@ -7,7 +7,7 @@ from edgefl.base.errors import IN_THE_LOG, Diverged, EdgeflError, RemoteError, c
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FailureReason:
     """What is said of it."""
 
     reason: str
@@ -18,25 +18,25 @@ class Verdict:
     @property
     def logged(self) -> str:
         """The reason, and what others were told where that is not the same: they may ask what it means."""
-        return self.reason if self.told == self.reason else f"{self.reason} (others are told: {self.told})"
+        return self.reason if self.told == self.reason else f"{self.reason} (the coordinator gets: {self.told})"
 
 
-class Undone(Exception):  # noqa: N818 - it was judged where it happened
-    """A training elsewhere failed."""
+class TrainingError(Exception):
+    """A training elsewhere failed; it was judged where it happened."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: FailureReason) -> None:
         super().__init__(verdict.reason)
         self.verdict = verdict
 
 
-def judged(error: Exception) -> Verdict:
+def judged(error: Exception) -> FailureReason:
     """What to say of an error; a model or data set of the user's may raise anything."""
     match error:
         case RemoteError():  # of this task alone: the next one may be better
-            return Verdict(f"{error.code}: {error}", error.told)
+            return FailureReason(f"{error.code}: {error}", error.told)
         case Diverged():
-            return Verdict(str(error), error.told)
+            return FailureReason(str(error), error.told)
         case EdgeflError():
-            return Verdict(str(error), error.told, mistake=True)
+            return FailureReason(str(error), error.told, mistake=True)
     told = f"{coded(error)}: {IN_THE_LOG}"
-    return Verdict(f"{type(error).__name__}: {error}", told, trace="".join(traceback.format_exception(error)))
+    return FailureReason(f"{type(error).__name__}: {error}", told, trace="".join(traceback.format_exception(error)))

@@ -14,8 +14,8 @@
 Its events and actions are in vocabulary.py.
 
 A device serves one run at a time and answers to all. A task of another run waits in the `queue`, and its coordinator is
-told (Busy); the task that has waited longest is next when the hands are free. They are free as soon as the work is
-done: an update that waits for its receipt holds nothing up, however long its coordinator is away.
+told (ReportBusy); the task that has waited longest is next when the hands are free. They are free as soon as the work
+is done: an update that waits for its receipt holds nothing up, however long its coordinator is away.
 
 A newer task of the same run clears the hands (CancelTraining, Forget) and takes its place, behind those that wait.
 Being online is independent of all this: a device trains on while it is offline, and on its return announces
@@ -51,7 +51,7 @@ HOPELESS = 30.0  # seconds without a chunk of a model before others, if any wait
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class HeldUpdate:
     """What was trained for a task, known by its digest."""
 
     task: vocabulary.Tasked
@@ -66,7 +66,7 @@ class Session:
     phase: Phase = "idle"
     task: vocabulary.Tasked | None = None  # in hand, unless idle
     queue: tuple[vocabulary.Tasked, ...] = ()  # of other runs, one of each, the oldest first
-    held: Mapping[str, Update] = field(default_factory=dict)  # run: what waits for its receipt, the oldest first
+    held: Mapping[str, HeldUpdate] = field(default_factory=dict)  # run: what waits for its receipt, the oldest first
     online: bool = False
     answered: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # run: last round and attempt receipted
     committed: Mapping[str, int] = field(default_factory=dict)  # run: last round committed
@@ -97,9 +97,9 @@ def step(s: Session, event: vocabulary.Event) -> Step:  # noqa: C901, PLR0911, P
     if s.phase == "stopped":
         return s, ()
     match event:
-        case vocabulary.Connected():
+        case vocabulary.AgentConnected():
             return _connected(but(s, online=True))
-        case vocabulary.Disconnected():
+        case vocabulary.AgentDisconnected():
             return but(s, online=False), ()
         case vocabulary.Tasked():
             return _tasked(s, event)
@@ -117,14 +117,14 @@ def step(s: Session, event: vocabulary.Event) -> Step:  # noqa: C901, PLR0911, P
             return _unfit(s, round, reason)
         case vocabulary.Receipted(round, digest, verdict):
             return _receipted(s, round, digest, verdict)
-        case vocabulary.Resend(digest, missing):
+        case vocabulary.ResendRequested(digest, missing):
             held = any(update.digest == digest for update in s.held.values())
             return s, _online(s, vocabulary.SendChunks(digest, missing)) if held else ()
         case vocabulary.StateSeen(phase="finished"):
             return _finished(s, event)
         case vocabulary.StateSeen():
             return _seen(s, event)
-        case vocabulary.Refused(code, reason):
+        case vocabulary.RefusalReceived(code, reason):
             return s, (vocabulary.AnnounceLater(code, reason),)
         case vocabulary.Stopped():  # an update that is held stays in the spool
             return _quit(s, 0, "stopped")
@@ -143,7 +143,7 @@ def _connected(s: Session) -> Step:
     return s, actions
 
 
-def _send(s: Session, update: Update) -> Step:
+def _send(s: Session, update: HeldUpdate) -> Step:
     """Whole the first time; after that its coordinator is asked what is missing: no chunk travels twice."""
     if not s.online:
         return s, ()
@@ -168,17 +168,17 @@ def _tasked(s: Session, new: vocabulary.Tasked) -> Step:
     if new.round < (latest := max(answered[0], mine.round if mine else 0)):
         return s, _set_back(s, new, latest)
     if (new.round, new.attempt) == answered:
-        return s, (vocabulary.Note(f"round {new.round} is already answered"),)
+        return s, (vocabulary.LogNote(f"round {new.round} is already answered"),)
     return _accepted(s, new)
 
 
 def _set_back(s: Session, new: vocabulary.Tasked, latest: int) -> tuple[vocabulary.Action, ...]:
     """Decline a task older than the last answered round: the coordinator was rolled back."""
     why = (
-        f"round {new.round} is older than round {latest}, which this device has had: if the run's folder was restored"
-        " from a copy, go on under another run.name, with run.from"
+        f"round {new.round} is older than round {latest}, which this device has already worked on: if the run's"
+        " folder was restored from a copy, go on under another run.name, with run.from"
     )
-    return vocabulary.Note(why), *_online(s, vocabulary.Decline(new, why))
+    return vocabulary.LogNote(why), *_online(s, vocabulary.Decline(new, why))
 
 
 def _again(s: Session, new: vocabulary.Tasked) -> Step:
@@ -225,7 +225,7 @@ def _waits(s: Session, task: vocabulary.Tasked) -> tuple[vocabulary.Action, ...]
     """Its coordinator hears of it, if the task has to wait."""
     if task not in s.queue or s.task is None:
         return ()
-    return _online(s, vocabulary.Busy(task, f"at work on round {s.task.round} of another run"))
+    return _online(s, vocabulary.ReportBusy(task, f"at work on round {s.task.round} of another run"))
 
 
 def _next(s: Session) -> Step:
@@ -277,21 +277,21 @@ def _fetches(s: Session, model: str) -> vocabulary.Tasked | None:
 def _trained(s: Session, round: int, digest: str) -> Step:
     match s:
         case Session("training", vocabulary.Tasked(round=mine) as task) if mine == round:
-            update = Update(task, digest)
+            update = HeldUpdate(task, digest)
             s, crowded = _make_room(s)
             s = but(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
             s, sent = _send(_rest(s), update)
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
         case _:
-            return s, (vocabulary.Note(f"trained round {round}, which is no longer in hand"),)
+            return s, (vocabulary.LogNote(f"trained round {round}, which this device no longer works on"),)
 
 
 def _make_room(s: Session) -> Step:
     if len(s.held) < MOST_HELD:
         return s, ()
     run_key, oldest = next(iter(s.held.items()))
-    note = vocabulary.Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
+    note = vocabulary.LogNote(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
     return _let_go(s, run_key), (note, _forget(oldest))
 
 
@@ -304,7 +304,7 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
             # Offline no message is sent, and none is needed: a device that comes back is asked again.
             told = _online(s, vocabulary.Decline(task, reason))
             s, begun = _next(_rest(s))
-            return s, (vocabulary.Note(f"round {round} failed: {reason}"), *told, *begun)
+            return s, (vocabulary.LogNote(f"round {round} failed: {reason}"), *told, *begun)
         case _:
             return s, ()
 
@@ -339,7 +339,7 @@ def _seen(s: Session, state: vocabulary.StateSeen) -> Step:
         s = but(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
     over = tuple(task for task in s.queue if task.run_key == state.run_key and task.round < state.round)
     s = but(s, queue=tuple(task for task in s.queue if task not in over))
-    notes = tuple(vocabulary.Note(f"round {task.round} is over") for task in over)
+    notes = tuple(vocabulary.LogNote(f"round {task.round} is over") for task in over)
     if s.task is None or s.task.run_key != state.run_key or s.task.round >= state.round:
         return s, notes
     if s.phase == "training" and s.task.overtime:
@@ -357,7 +357,7 @@ def _finished(s: Session, state: vocabulary.StateSeen) -> Step:
     s = but(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
     actions: tuple[vocabulary.Action, ...] = (_forget(update),) if update else ()
     if ours:
-        actions = (*actions, vocabulary.Note(f"job {state.job} has finished"))
+        actions = (*actions, vocabulary.LogNote(f"job {state.job} has finished"))
     if ours and s.once and s.only in (None, state.job):
         code, reason = (2, failure) if failure else (0, f"job '{state.job}' has finished")
         s, ended = _quit(s, code, reason)
@@ -371,7 +371,7 @@ def _finished(s: Session, state: vocabulary.StateSeen) -> Step:
 def _give_up(s: Session, why: str) -> Step:
     cancelled = _cancelled(s)
     s, begun = _next(_rest(s))
-    return s, (*cancelled, vocabulary.Note(why), *begun)
+    return s, (*cancelled, vocabulary.LogNote(why), *begun)
 
 
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -397,7 +397,7 @@ def _cancelled(s: Session) -> tuple[vocabulary.Action, ...]:
     return (vocabulary.CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
 
 
-def _forget(update: Update) -> vocabulary.Forget:
+def _forget(update: HeldUpdate) -> vocabulary.Forget:
     return vocabulary.Forget(update.task.round, update.digest)
 
 

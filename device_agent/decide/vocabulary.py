@@ -12,12 +12,12 @@ Verdict: TypeAlias = Literal["accepted", "duplicate", "late", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class AgentConnected:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class AgentDisconnected:
     pass
 
 
@@ -115,13 +115,13 @@ class Receipted:
 
 
 @dataclass(frozen=True, slots=True)
-class Resend:
+class ResendRequested:
     digest: str
     missing: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalReceived:
     code: str
     reason: str
 
@@ -229,7 +229,7 @@ class Decline:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class ReportBusy:
     """The task waits here until this device is free."""
 
     task: Tasked
@@ -243,13 +243,15 @@ class Quit:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogNote:
     text: str
 
 
-Heard: TypeAlias = Connected | Disconnected | Tasked | Receipted | Resend | Refused | StateSeen | Stopped
+Heard: TypeAlias = (
+    AgentConnected | AgentDisconnected | Tasked | Receipted | ResendRequested | RefusalReceived | StateSeen | Stopped
+)
 Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed | Unfit
 Event: TypeAlias = Heard | Worked
-Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | Busy  # only while online
-Done: TypeAlias = AnnounceLater | Train | CancelTraining | Sync | Commit | Forget | Quit | Note
+Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | ReportBusy  # only while online
+Done: TypeAlias = AnnounceLater | Train | CancelTraining | Sync | Commit | Forget | Quit | LogNote
 Action: TypeAlias = Said | Done

@@ -55,7 +55,7 @@ class Failures:
         if (failures := self.of(key)) >= MOST:
             raise RemoteError(
                 "privacy.closed",
-                f"this device works for this coordinator no more: {failures} of its tasks could not be done; the"
+                f"this device no longer works for this coordinator: {failures} of its tasks could not be done; the"
                 " device's owner can change that",
                 free_of_data=True,
             )

@@ -30,7 +30,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TrainedOwnModel:
     """A model of this device's own, as its training gave it, and what it takes to use it."""
 
     device: str
@@ -41,7 +41,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredOwnModel:
     """A model of this device's own, as it lies on disk."""
 
     run_key: str
@@ -71,7 +71,7 @@ class OwnModels:
             else:
                 self._disk.remove(name)
 
-    def draft(self, draft: Draft, digest: str) -> None:
+    def draft(self, draft: TrainedOwnModel, digest: str) -> None:
         """Write what the model will be, once the update of this digest is taken."""
         self._drafts.add(digest)
         self._write(draft, f"{_run_key(draft.manifest)}.{digest[:16]}.draft")
@@ -92,7 +92,7 @@ class OwnModels:
             self._disk.remove(f"{run_key}.{digest[:16]}.draft")
             self._drafts.discard(digest)
 
-    def renew(self, draft: Draft) -> None:
+    def renew(self, draft: TrainedOwnModel) -> None:
         """Write the model anew, of the same private part and of a newer shared one."""
         run_key = _run_key(draft.manifest)
         if self._write(draft, self._name(run_key)):
@@ -102,7 +102,7 @@ class OwnModels:
         """Return the keys of the runs that left a model here, the newest first."""
         return [_parts(name)[0] for name in sorted(self._disk.names("*.own"), key=_number, reverse=True)]
 
-    def read(self, run_key: str) -> Kept:
+    def read(self, run_key: str) -> StoredOwnModel:
         """Return the model of this run; a StoreError if it is damaged."""
         return self._read(self._name(run_key))
 
@@ -112,7 +112,7 @@ class OwnModels:
 
     # ---- the files ---------------------------------------------------------------------------------------------
 
-    def _write(self, draft: Draft, name: str) -> bool:
+    def _write(self, draft: TrainedOwnModel, name: str) -> bool:
         """Write the model and its graphs, if they are what they should be and there is room for them."""
         run_key = _run_key(draft.manifest)
         try:
@@ -141,14 +141,14 @@ class OwnModels:
             return False
         return True
 
-    def _read(self, name: str) -> Kept:
+    def _read(self, name: str) -> StoredOwnModel:
         where, (run_key, _, _) = self._disk.where(name), _parts(name)
         arrays, about = store.opened(self._disk.read(name) or b"", where)
         try:
             if about["version"] != VERSION:
                 raise StoreError(f"{where}: version {about['version']}, this one reads {VERSION}")
             manifest, graphs = Manifest.model_validate(about["manifest"]), about["graphs"]
-            kept = Kept(run_key, manifest, int(about["round"]), self._graphs(run_key, graphs), arrays)
+            kept = StoredOwnModel(run_key, manifest, int(about["round"]), self._graphs(run_key, graphs), arrays)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{where}: not a model of this device's own ({type(error).__name__})") from None
         check(manifest, arrays, where)

@@ -5,10 +5,11 @@ ended. A message to the device must be newer than the last one. A state may be t
 sends it after every connect. Of a run that has ended nothing is heard but its last state, until its coordinator
 says in a newer one that it goes on; what was said before the end stays old.
 
-On disk there are two files. Each message is written to one of them without waiting for the disk: that outlives the end
-of the agent, however sudden. With the first message after a minute, when a run ends and when the agent does, that file
-is synced and the other one is used from then on, so a power cut leaves one that is whole. What it can cost is that
-messages of the last minute are believed once more; the update they led to is in its spool, or was received.
+On disk there are two files. The agent writes the counter of each message to one of them, without waiting for the disk:
+this survives any sudden end of the agent. That file is synced with the first message after a minute, when a run ends,
+and when the agent ends. From then on the other file is used, so a power cut leaves one that is whole. After a power
+cut, messages of the last minute could be accepted a second time; the update that they led to is in the spool, or was
+received.
 """
 
 import json
@@ -29,7 +30,7 @@ SYNCED = 60.0  # seconds between two syncs
 
 
 @dataclass(slots=True)
-class Heard:
+class LastHeard:
     """The last of one run."""
 
     down: int = -1
@@ -43,7 +44,7 @@ class Replays:
     def __init__(self, disk: Disk, fleet: str, clock: Clock) -> None:
         self._disk, self.names = disk, [f"{fleet}.heard.{number}" for number in (0, 1)]
         self.key, self.floor = "", -1
-        self.runs: OrderedDict[str, Heard] = OrderedDict()
+        self.runs: OrderedDict[str, LastHeard] = OrderedDict()
         self.clock, self._synced = clock, clock.now()
         self._number = self._slot = 0
         self._changed = False
@@ -80,20 +81,22 @@ class Replays:
         try:
             self._write(synced=True)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
             return
         self._slot, self._changed, self._synced = 1 - self._slot, False, self.clock.now()
 
-    def _of(self, key: str, run: str, counter: int) -> Heard:
+    def _of(self, key: str, run: str, counter: int) -> LastHeard:
         if key != self.key:
             self.key, self.floor = key, -1
             self.runs.clear()
         known = self.runs.get(run)
         if known is None and counter <= self.floor:
-            raise WireError("message.replayed", f"run {run} is older than {RUNS} others that were heard of")
-        return known or Heard()
+            raise WireError(
+                "message.replayed", f"run {run} is older than {RUNS} other runs of which this device keeps the counters"
+            )
+        return known or LastHeard()
 
-    def _keep(self, run: str, heard: Heard) -> None:
+    def _keep(self, run: str, heard: LastHeard) -> None:
         self.runs[run] = heard
         self.runs.move_to_end(run)
         while len(self.runs) > RUNS:
@@ -106,7 +109,7 @@ class Replays:
         try:
             self._write(synced=False)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
 
     def _write(self, *, synced: bool) -> None:
         self._number += 1
@@ -130,4 +133,4 @@ class Replays:
             if told["number"] > self._number:
                 self._number, self._slot = told["number"], 1 - slot
                 self.key, self.floor = told["key"], told["floor"]
-                self.runs = OrderedDict((run, Heard(**heard)) for run, heard in told["runs"].items())
+                self.runs = OrderedDict((run, LastHeard(**heard)) for run, heard in told["runs"].items())

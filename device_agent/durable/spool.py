@@ -16,7 +16,7 @@ NOTED = ("job", "run_key", "round", "attempt", "model", "number", "seal", "purpo
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SpooledUpdate:
     """An update, ready to be sent, and what the device keeps once it is accepted."""
 
     job: str
@@ -49,13 +49,13 @@ class Spools:
         self._free = [Spool(disk, place) for place in range(most + 1)]
         self._used: dict[str, Spool] = {}  # by the run of the job
 
-    def take(self) -> dict[str, Held]:
+    def take(self) -> dict[str, SpooledUpdate]:
         """What waited when the device was last switched off, by the run of its job, the oldest first.
 
-        A power cut may have come after a new update was written and before an old one was cleared: then the old one is
-        there as well, of the same run or as one too many.
+        After a power cut between the write of a new update and the removal of an old one, both are on disk. The old
+        one is then of the same run, or one more than the limit.
         """
-        taken: dict[str, Held] = {}
+        taken: dict[str, SpooledUpdate] = {}
         waiting = [(spool, held) for spool in self._free if (held := spool.take())]
         for spool, held in sorted(waiting, key=lambda pair: pair[1].number):
             self._number = held.number
@@ -69,7 +69,7 @@ class Spools:
             self.clear(run_key)
         return taken
 
-    def put(self, held: Held) -> Held:
+    def put(self, held: SpooledUpdate) -> SpooledUpdate:
         """After this returns, the update survives the end of the agent, however sudden; as it lies there."""
         if held.run_key not in self._used:
             self._used[held.run_key] = self._free.pop(0)
@@ -94,15 +94,15 @@ class Spool:
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
     The file is written in place: a torn one is known by its hashes, and its round is trained again. So an update costs
-    one sync and no rename, which on an SD card is most of what a small round costs. That sync is not waited for unless
-    the device keeps something from this round to the next: an answer that the coordinator has, of which the device
-    knows nothing after a power cut, is no loss; what was kept with it would be.
+    one sync and no rename, which on an SD card is most of what a small round costs. The agent waits for that sync only
+    if the device keeps a state from this round to the next. After a power cut it does no harm if the device has
+    forgotten an answer that the coordinator has; a lost state would do harm.
     """
 
     def __init__(self, disk: Disk, place: int = 0) -> None:
         self._disk, self._name = disk, f"update.{place}.spool" if place else "update.spool"
 
-    def put(self, held: Held) -> Held:
+    def put(self, held: SpooledUpdate) -> SpooledUpdate:
         """After this returns, the update survives the end of the agent, and a power cut if something is kept."""
         about = {name: getattr(held, name) for name in NOTED}
         note = store.sealed(held.kept, {**about, "digest": held.digest.hex()})
@@ -113,7 +113,7 @@ class Spool:
         """After this returns, a power cut leaves what was put."""
         self._disk.sync(self._name)
 
-    def take(self) -> Held | None:
+    def take(self) -> SpooledUpdate | None:
         """What waited when the device was last switched off; what is damaged is put away, and trained again."""
         raw, where = self._disk.read(self._name) or b"", self._disk.where(self._name)
         end = 8 + int.from_bytes(raw[:8], "little")
@@ -128,7 +128,9 @@ class Spool:
             log.warning("the spooled update cannot be used: %s", error)
             self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
-        return Held(frame=frame, digest=digest, kept=kept, note=raw[8:end], **{name: about[name] for name in NOTED})
+        return SpooledUpdate(
+            frame=frame, digest=digest, kept=kept, note=raw[8:end], **{name: about[name] for name in NOTED}
+        )
 
     def clear(self) -> None:
         """Nothing waits any more; should this not reach the disk, the update is sent twice and counted once."""

@@ -3,7 +3,7 @@
 import logging
 
 from device_agent.durable.privacy_ledger import PrivacyLedger
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import State
 from edgefl.learn.privacy import keep_spent
@@ -24,7 +24,7 @@ class States:
         """What the algorithm kept in this run; private updates all count, not only those accepted."""
         return keep_spent(self._committed(run), self._ledger.state(run))
 
-    def commit(self, held: Held) -> None:
+    def commit(self, held: SpooledUpdate) -> None:
         """The update was taken: what was kept with it holds from now on. To evaluate changes nothing."""
         if held.purpose != "train":
             return
@@ -36,7 +36,7 @@ class States:
                     self._disk.remove(older)
         self.last = {held.run_key: held.kept}
 
-    def _sealed(self, held: Held) -> bytes:
+    def _sealed(self, held: SpooledUpdate) -> bytes:
         """Of an update that is in no spool."""
         return store.sealed(held.kept, {"job": held.run_key, "device": self._device})
 

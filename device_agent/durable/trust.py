@@ -1,8 +1,8 @@
 """Whose word counts here and whose models are trained on: one coordinator's, named by the agent file or met first.
 
-Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a task for
-this device is written down and believed from then on (trust on first use). A manifest must also be of the very job,
-run and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
+Only an agent at a broker on loopback may lack `agent.coordinator`. It writes down the first key that signs a task for
+it, and trusts that key from then on (trust on first use). A manifest must also name the job, run and round that the
+device asked for, so that an old signed one cannot replace a new one.
 """
 
 import logging
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edgefl.base.errors import ConfigError, StoreError, WireError
 from edgefl.system.disk import Disk
+from edgefl.system.logs import TOLD
 from edgefl.wire import signing
 from edgefl.wire.messages import Manifest, read_json
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedModel:
     """Something that was asked for: a model of a round, or (round 0) the graphs."""
 
     job: str
@@ -35,7 +36,7 @@ class Trust:
         self.path = disk.where(self._name)
         self.given, self.key = given, given or _pinned(disk, self._name)
 
-    def manifest(self, payload: bytes, target: Wanted, *, proven: bool = False) -> Manifest:
+    def manifest(self, payload: bytes, target: RequestedModel, *, proven: bool = False) -> Manifest:
         """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`.
 
         One that came inside a signed message is `proven` by that.
@@ -83,7 +84,8 @@ class Trust:
     def pin(self, key: str) -> None:
         """Trust this key from now on, and no other."""
         self.key = key
-        log.info("first coordinator seen, no other is trusted from now on key=%s pinned=%s", key, self.path)
+        what = "first coordinator seen, no other is trusted from now on key=%s pinned=%s"
+        log.info(what, key, self.path, extra=TOLD)
         try:
             self._disk.write(self._name, f"{key}\n".encode())
         except StoreError as error:  # it holds for this life; the next one meets the coordinator anew

@@ -1,12 +1,12 @@
 """What a task costs the privacy of this device's data, booked before it begins; and what the device's operator allows.
 
 A coordinator chooses model, algorithm and noise, and a thief of its key can choose a model whose update is a sample.
-So where there is an allowance (`[privacy]` of the agent file), only what has noise on it leaves this device, and no
-more of it than the allowance covers: epsilons and deltas of all runs are added up (basic composition). The number of
-updates is bounded too: when one comes tells something that no noise covers.
+So with an allowance (`[privacy]` of the agent file) this device sends only updates with noise, and no more than the
+allowance covers. Epsilons and deltas of all runs are added up (basic composition). The number of updates is bounded
+too, because the time at which an update arrives reveals something that no noise covers.
 
 Whatever becomes of a task, its event is on disk before its graph runs, and a task that runs again is booked again. With
-an allowance the device also hides how the work went (`Order.hidden`), and declines with one text, `UNDONE`.
+an allowance the device also hides how the work went (`TrainingOrder.hidden`), and declines with one text, `UNDONE`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from typing import Any
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.failures import Failures
 from device_agent.durable.privacy_ledger import PrivacyLedger
-from device_agent.shell.order import Order
+from device_agent.shell.order import TrainingOrder
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import FEWER, check_shape, price, trained_on
 from edgefl.base.errors import IN_THE_LOG, RemoteError
@@ -51,7 +51,7 @@ class Booking:
         """Whether the operator has an allowance, so that the device hides how work went."""
         return self.allowance.epsilon is not None
 
-    def book(self, order: Order, key: str) -> Order:
+    def book(self, order: TrainingOrder, key: str) -> TrainingOrder:
         """Book the order of the coordinator with this key; return it as it is to be carried out."""
         manifest, task = order.item.manifest, order.task
         if self.hides:
@@ -78,7 +78,7 @@ class Booking:
 def without_noise(task: Tasked, algorithm: object) -> str:
     """Why a task would have something leave the device without noise; empty if it would not."""
     if task.purpose != "train":
-        return f"this device tells nothing about its data without noise ({WHERE})"
+        return f"this device sends nothing about its data without noise ({WHERE})"
     if task.evaluates is not None:
         return f"this device sends no counts of what a model does on its data ({WHERE})"
     if not is_private(algorithm) or algorithm.privacy is None:

@@ -17,7 +17,7 @@ SLOW = 600.0  # seconds that reading may take; a look that is not over by then w
 
 
 @dataclass(frozen=True, slots=True)
-class DataLooked:
+class DataChecked:
     """The data were looked at again, whatever was seen."""
 
     seconds: float = 0.0  # that it took
@@ -44,7 +44,7 @@ class DataWatch:
         return self.calm_until
 
     def woken(self, now: float) -> None:
-        """Have the data looked at in the background if it is time; `DataLooked` tells when that is done."""
+        """Have the data looked at in the background if it is time; `DataChecked` tells when that is done."""
         if self.looking_until is not None and now >= self.looking_until:
             self.looking_until = None
         calm_over = self.calm_until is not None and now >= self.calm_until
@@ -52,7 +52,7 @@ class DataWatch:
             self.looking_until, self.calm_until = now + SLOW, None
             self.background.start(self._look)
 
-    def looked(self, look: DataLooked) -> None:
+    def looked(self, look: DataChecked) -> None:
         """Take in that the look is over."""
         self.looking_until = None
         if not self.samples.trouble:
@@ -63,4 +63,4 @@ class DataWatch:
     def _look(self, put: Put) -> None:
         began = self.clock.now()
         self.samples.look()
-        put(DataLooked(self.clock.now() - began))
+        put(DataChecked(self.clock.now() - began))

@@ -24,12 +24,12 @@ from typing import Literal
 import numpy as np
 
 from device_agent.durable.row_hashes import SALT, row_hashes
-from device_agent.shell.order import Cancellation, Order, Train, Watch
+from device_agent.shell.order import Cancellation, Train, TrainingOrder, Watch
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import fitted
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Array, State
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data import description
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.description import FEWEST
@@ -48,7 +48,7 @@ FEATURES = ("samples", "mean", "squares")
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class DataDescription:
     """What was said of some rows; `classes` by what the run called them."""
 
     sketch: Array  # uint64
@@ -72,7 +72,7 @@ class Descriptions:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._salt = b""
-        self._kept: list[Description] | None = None  # None: not read yet
+        self._kept: list[DataDescription] | None = None  # None: not read yet
 
     def of(self, data: Dataset, rows: Dataset) -> State:
         """Return what the device says of `data`, kept on disk first; `rows` are all that it holds, unfitted."""
@@ -83,7 +83,7 @@ class Descriptions:
             return _silence(data)
         sketch = sketched(rows, self._salt)
         chosen = decided(kept, sketch, kind)
-        if isinstance(chosen, Description) and kind in chosen.classes:
+        if isinstance(chosen, DataDescription) and kind in chosen.classes:
             log.info("described the data as before")
             return chosen.told(kind)
         if chosen is None:
@@ -91,16 +91,16 @@ class Descriptions:
             return _silence(data)
         with blas.one_thread():
             told = description.describe(data, features=True, classes=bool(data.classes))
-        if isinstance(chosen, Description):
+        if isinstance(chosen, DataDescription):
             fresh = replace(chosen, classes={**chosen.classes, kind: told["classes"]})
             kept = [fresh if one is chosen else one for one in kept]
         else:
-            fresh = Description(sketch, {key: told[key] for key in FEATURES}, {kind: told["classes"]})
+            fresh = DataDescription(sketch, {key: told[key] for key in FEATURES}, {kind: told["classes"]})
             kept = _newest([*kept, fresh])
         self._write(kept)
         return fresh.told(kind)
 
-    def _read(self) -> list[Description] | None:
+    def _read(self) -> list[DataDescription] | None:
         """Return what is known; None if it cannot be read, and then nothing can be said any more."""
         if self._kept is not None:
             return self._kept
@@ -120,7 +120,7 @@ class Descriptions:
             )
         return self._kept
 
-    def _write(self, kept: list[Description]) -> None:
+    def _write(self, kept: list[DataDescription]) -> None:
         arrays: State = {}
         for i, one in enumerate(kept):
             arrays[f"{i}/sketch"] = one.sketch
@@ -140,13 +140,13 @@ class Describing:
     samples: Samples
     device: str
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         if self.samples.describes:
             order = replace(order, state=self.descriptions.of(*self._described(order)))
         return self.train(order, watch, cancelled)
 
-    def _described(self, order: Order) -> tuple[Dataset, Dataset]:
+    def _described(self, order: TrainingOrder) -> tuple[Dataset, Dataset]:
         """Return the samples that are described, and the rows that tell whether they are others than before.
 
         These are all that the device holds, since which of them are held back may change with one more. Only of a
@@ -163,7 +163,7 @@ class Describing:
         return data, rows
 
 
-def decided(kept: list[Description], sketch: Array, kind: str) -> Description | Literal["new"] | None:
+def decided(kept: list[DataDescription], sketch: Array, kind: str) -> DataDescription | Literal["new"] | None:
     """Return the description to say again, or to complete; "new" where the data are others, None for silence."""
     near = sorted(((differing(one.sketch, sketch), i) for i, one in enumerate(kept)), key=lambda pair: pair[0])
     near = [(rows, i) for rows, i in near if rows < FEWEST]
@@ -205,16 +205,16 @@ def _silence(data: Dataset) -> State:
     return description.describe(data, features=True, classes=bool(data.classes), silent=True)
 
 
-def _newest(kept: list[Description]) -> list[Description]:
+def _newest(kept: list[DataDescription]) -> list[DataDescription]:
     kept = kept[-MOST:]
     while len(kept) > 1 and sum(one.size for one in kept) > MOST_BYTES:
         kept = kept[1:]
     return kept
 
 
-def _unpacked(arrays: State, kinds: list[list[str]]) -> list[Description]:
+def _unpacked(arrays: State, kinds: list[list[str]]) -> list[DataDescription]:
     return [
-        Description(
+        DataDescription(
             arrays[f"{i}/sketch"],
             {key: arrays[f"{i}/{key}"] for key in FEATURES},
             {kind: arrays[f"{i}/classes/{j}"] for j, kind in enumerate(names)},

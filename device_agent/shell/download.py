@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from edgefl.base.errors import WireError
 from edgefl.wire import topics
 from edgefl.wire.chunks import Assembler, count, read
@@ -14,7 +14,7 @@ class Download:
     """What has come so far of the model that is wanted."""
 
     fleet: str
-    target: Wanted
+    target: RequestedModel
     trust: Trust
     limit: int
     manifest: Manifest | None = None

@@ -11,7 +11,7 @@ from edgefl.wire.messages import Presence
 CERTAIN = 3  # connections: what stands there at the first may be of an earlier installation, its last will comes late
 
 
-class Twin:
+class DuplicateIdentity:
     """What is known of it."""
 
     def __init__(self, birth: Birth) -> None:
@@ -39,7 +39,7 @@ class Twin:
 def words(device: str, host: str) -> str:
     """What is the matter, and what to do."""
     return (
-        f"two agents have the keys of '{device}', this one and one on host '{host}', and put each other off the line:"
-        " stop one of them; another device needs a kit of its own (`edgefl fleet add NAME` on the server). If you know"
-        f" of no other, the keys were copied: `edgefl fleet add {device} --replace` there makes a new kit"
+        f"two agents have the keys of '{device}', this one and one on host '{host}', and interrupt each other's"
+        " connection: stop one of them; another device needs a kit of its own (`edgefl fleet add NAME` on the server)."
+        f" If you know of no other, the keys were copied: `edgefl fleet add {device} --replace` there makes a new kit"
     )

@@ -11,25 +11,26 @@ from typing import TypeAlias
 from device_agent.durable.replay import Replays
 from device_agent.durable.trust import Trust
 from edgefl.base.errors import WireError
-from edgefl.wire import calls, chunks, signed
+from edgefl.wire import calls, chunks, signed, topics
 from edgefl.wire.messages import (
     CALL,
     CALLED,
     SMALL,
     TO_DEVICE,
     Assignment,
+    DeviceRequest,
     JobState,
     Receipt,
     ToDevice,
     read,
     read_json,
 )
-from edgefl.wire.signed import Envelope, Where
+from edgefl.wire.signed import Envelope, SigningContext
 
 Series: TypeAlias = tuple[str, str, int, bytes, bytes | None]  # key, run, counter, signature, what its chunks share
 
 
-class Stranger(WireError):  # noqa: N818 - who it is
+class UntrustedTask(WireError):  # noqa: N818 - who it is
     """A task with a valid signature, by a key that this device does not trust."""
 
     def __init__(self, task: Assignment, run_id: str, key: str, trust: Trust) -> None:
@@ -42,7 +43,7 @@ class Stranger(WireError):  # noqa: N818 - who it is
         self.task, self.run_id, self.key = task, run_id, key
 
 
-class Hearing:
+class AgentInbound:
     """Opens what comes from a coordinator; whatever is not its own or not new is a WireError."""
 
     def __init__(self, fleet: str, device: str, installation: str, trust: Trust, replays: Replays) -> None:
@@ -55,7 +56,7 @@ class Hearing:
     def message(self, job: str, payload: bytes | memoryview) -> ToDevice | None:
         """What is said to this device, once all of it has come."""
         envelope = signed.opened(payload)
-        envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))
+        envelope.prove(SigningContext("down", self.fleet, job, envelope.run_id, self.device))
         if not self.trust.trusts(envelope.key):
             self._turn_down(envelope, _task_in)
         if self.trust.key is not None:
@@ -66,6 +67,8 @@ class Hearing:
         message = read(TO_DEVICE, whole[1], limit=0)[0]
         if isinstance(message, Assignment | Receipt) and message.job != job:
             raise WireError("wire.malformed", f"job '{message.job}' spoke on the topic of job '{job}'")
+        if isinstance(message, DeviceRequest) and (job, envelope.run_id) != (topics.SERVER, topics.DIAGNOSIS):
+            raise WireError("wire.malformed", f"run '{envelope.run_id}' of job '{job}' asks what operators ask")
         if isinstance(message, Assignment):
             if message.run_id != envelope.run_id:
                 raise WireError("wire.malformed", f"run '{message.run_id}' spoke as run '{envelope.run_id}'")
@@ -80,7 +83,7 @@ class Hearing:
         common = chunks.series(envelope.payload)
         series = envelope.key, envelope.run_id, envelope.counter, envelope.signature, common
         if common is None or series != self.series:  # of a frame in many chunks one signature serves all
-            envelope.prove(Where("round", self.fleet, job, envelope.run_id))
+            envelope.prove(SigningContext("round", self.fleet, job, envelope.run_id))
             if not self.trust.trusts(envelope.key):
                 self._turn_down(envelope, lambda data: self._own_task(job, envelope, data))
             if self.trust.key is not None:
@@ -105,7 +108,7 @@ class Hearing:
     def state(self, job: str, payload: bytes | memoryview) -> JobState:
         """Where a job stands."""
         envelope = signed.opened(payload)
-        envelope.prove(Where("state", self.fleet, job, envelope.run_id))
+        envelope.prove(SigningContext("state", self.fleet, job, envelope.run_id))
         if not self.trust.trusts(envelope.key):
             raise WireError("message.key", self.trust.why(envelope.key))
         state = read_json(JobState, envelope.payload)
@@ -121,7 +124,7 @@ class Hearing:
         whole = chunks.Assembler(self.calls.limit).add(envelope.payload)
         task = task_in(whole[1]) if whole else None
         if task is not None and task.run_id == envelope.run_id:
-            raise Stranger(task, envelope.run_id, envelope.key, self.trust)
+            raise UntrustedTask(task, envelope.run_id, envelope.key, self.trust)
         raise WireError("message.key", self.trust.why(envelope.key))
 
 

@@ -13,7 +13,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.printable import printable
 from edgefl.base.vector import Array
 from edgefl.delivery.card import class_names, is_regression, target_names
-from edgefl.delivery.deployed import Deployed, Predictor, Verdict, judge
+from edgefl.delivery.deployed import Deployed, DeployedEvaluation, Predictor, judge
 from edgefl.job.config.agent_file import AgentFile, LocalData
 from edgefl.job.run.local_data import local_data, local_source
 from edgefl.learn.data import custom
@@ -36,7 +36,7 @@ def open_model(file: AgentFile, path: Path) -> Deployed:
     return Deployed(path, threads=file.compute.threads, memory=file.compute.memory_mb << 20)
 
 
-def evaluate(file: AgentFile, model: Predictor, root: Path | None = None) -> Iterator[tuple[str, Verdict]]:
+def evaluate(file: AgentFile, model: Predictor, root: Path | None = None) -> Iterator[tuple[str, DeployedEvaluation]]:
     """How the model does on what the device trains with and, if there is such a part, on what it holds back."""
     for part, data in parts(file.data, root):
         yield part, judge(model, _numbered(model, data))

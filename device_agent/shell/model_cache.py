@@ -4,7 +4,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.download import Download
 from device_agent.shell.order import Item
 from edgefl.base.errors import WireError
@@ -29,7 +29,7 @@ class ModelCache:
         self.items: OrderedDict[str, Item] = OrderedDict()
         self.underway: dict[str, Download] = {}
 
-    def fetch(self, targets: Iterable[Wanted]) -> None:
+    def fetch(self, targets: Iterable[RequestedModel]) -> None:
         """Ask the broker for whatever of these is not here yet."""
         for one in targets:
             if self.has([one]):
@@ -42,13 +42,13 @@ class ModelCache:
             download.touched = self.clock.now()
             self.transport.subscribe(*download.filters())
 
-    def give_up(self, targets: Iterable[Wanted]) -> None:
+    def give_up(self, targets: Iterable[RequestedModel]) -> None:
         """Fetch these no longer."""
         for one in targets:
             if download := self.underway.pop(one.id, None):
                 self.transport.unsubscribe(*download.filters())
 
-    def keep(self, targets: Iterable[Wanted]) -> None:
+    def keep(self, targets: Iterable[RequestedModel]) -> None:
         """Fetch nothing but these any longer."""
         still = set(targets)
         self.give_up([download.target for download in self.underway.values() if download.target not in still])
@@ -70,7 +70,7 @@ class ModelCache:
         self._keep(id, Item(download.manifest, download.frame, download.signed))
         return True
 
-    def enclose(self, one: Wanted, enclosed: Enclosed) -> None:
+    def enclose(self, one: RequestedModel, enclosed: Enclosed) -> None:
         """A model came with its task, whose signature covers it."""
         manifest = self.trust.manifest(enclosed.manifest, one, proven=True)
         if digest(enclosed.frame).hex() != manifest.digest:
@@ -92,7 +92,7 @@ class ModelCache:
         for id in [id for id, item in self.items.items() if item.manifest.run_id == run_id]:
             del self.items[id]
 
-    def has(self, targets: Iterable[Wanted]) -> bool:
+    def has(self, targets: Iterable[RequestedModel]) -> bool:
         """Whether all of these are here, signed for this very run of the job: a model may be the same in another."""
         return all(
             (item := self.items.get(one.id)) is not None and item.manifest.run_id == one.run_id for one in targets

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from device_agent.decide.vocabulary import Tasked
 from edgefl.base.vector import State
-from edgefl.job.run.work import Done, ModelRef
+from edgefl.job.run.work import ModelRef, WorkResult
 from edgefl.learn.models.base import Interruptible, interruptible
 from edgefl.wire.messages import Manifest
 
@@ -28,7 +28,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainingOrder:
     """A task and all that it takes, as it came: nothing of it is opened yet."""
 
     task: Tasked
@@ -77,4 +77,4 @@ class Cancellation:
             self._running = None
 
 
-Train: TypeAlias = Callable[[Order, Watch, Cancellation], Done]
+Train: TypeAlias = Callable[[TrainingOrder, Watch, Cancellation], WorkResult]

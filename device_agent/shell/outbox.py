@@ -3,16 +3,16 @@
 from collections import deque
 from collections.abc import Iterable
 
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from edgefl.wire import chunks, topics
-from edgefl.wire.messages import Absent, Busy, Declined, Holding, Presence, Renewal, Working, frame
+from edgefl.wire.messages import Absent, BusyMessage, DeclinedMessage, Holding, Presence, Renewal, Reply, Working, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import Payload, Transport
 
 KEPT = 32  # presences of its own that it remembers
 
 
-class Outbox:
+class AgentOutbox:
     """One device's messages; everything small goes in one chunk, an update in as many as it needs."""
 
     def __init__(self, transport: Transport, fleet: str, device: str, speaker: Speaker) -> None:
@@ -31,17 +31,23 @@ class Outbox:
         self.presences.append(self.speaker.seal("presence", presence.model_dump_json().encode(), device=self._device))
         return self.presences[-1]
 
-    def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding | Renewal) -> None:
+    def say(self, run_id: str, message: DeclinedMessage | BusyMessage | Working | Absent | Holding | Renewal) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
             self._up(message.job, run_id, part)
 
-    def offer(self, held: Held) -> None:
+    def reply(self, message: Reply) -> None:
+        """Answer a question of the fleet's operator."""
+        data = frame(message)
+        for part in chunks.split(data, chunks.digest(data)):
+            self._up(topics.SERVER, topics.DIAGNOSIS, part)
+
+    def offer(self, held: SpooledUpdate) -> None:
         """Ask what is missing of it."""
         about = Holding(job=held.job, run_id=held.run_id, round=held.round, digest=held.digest, size=len(held.frame))
         self.say(held.run_id, about)
 
-    def send(self, held: Held, indexes: Iterable[int] | None = None) -> None:
+    def send(self, held: SpooledUpdate, indexes: Iterable[int] | None = None) -> None:
         """These chunks of an update, each once, however often it is asked for; all of them if none are named."""
         count = chunks.count(len(held.frame))
         selected = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]

@@ -1,7 +1,7 @@
 """The device's own model at work, on the device: opened from its folder, judged, asked, and written as ONNX.
 
-It runs as it was trained: on onnxruntime from the graphs that the coordinator sent, which are checked as if they had
-just come, or on PyTorch where the device trains with it. Nothing is connected, and nothing leaves the device.
+It runs as it was trained: on PyTorch where the device trains with it, otherwise on onnxruntime. The graphs that the
+coordinator sent are checked again as if they had just arrived. Nothing is connected, and nothing leaves the device.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device_agent.durable.own_models import Kept, OwnModels
+from device_agent.durable.own_models import OwnModels, StoredOwnModel
 from device_agent.shell.backends import GRAPHS_LIMIT, maker
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError, StoreError, nearest
 from edgefl.base.vector import Array, State, Vector
@@ -43,7 +43,7 @@ class OwnModel:
     model: Model
     params: Vector
     bundle: Bundle | None  # the graphs that it runs on; None: PyTorch runs it
-    kept: Kept
+    kept: StoredOwnModel
 
     def logits(self, x: Array) -> Array:
         """The outputs for all of `x`."""
@@ -106,7 +106,7 @@ def _chosen(models: OwnModels, run: str | None) -> str:
     return runs[0] if run is None else names[run]
 
 
-def _bundle(kept: Kept) -> Bundle | None:
+def _bundle(kept: StoredOwnModel) -> Bundle | None:
     if kept.graphs is None:
         return None
     _, opened = read(GRAPHS, kept.graphs, GRAPHS_LIMIT)

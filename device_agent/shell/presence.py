@@ -13,18 +13,19 @@ from collections.abc import Callable
 from logging import DEBUG, WARNING
 
 from device_agent.durable.birth_number import Birth
-from device_agent.shell import duplicate_identity
-from device_agent.shell.duplicate_identity import Twin
-from device_agent.shell.outbox import Outbox
+from device_agent.shell import board, duplicate_identity
+from device_agent.shell.duplicate_identity import DuplicateIdentity
+from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.samples import Samples
 from device_agent.shell.setup import DeviceIdentity, Hooks
 from edgefl.base.errors import WireError
 from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
+from edgefl.system.logs import TOLD
 from edgefl.wire import signed
-from edgefl.wire.messages import LABEL, Presence, Vitals, read_json
+from edgefl.wire.messages import LABEL, Presence, WireVitals, read_json
 from edgefl.wire.reconnect import Pause
-from edgefl.wire.signed import Where
+from edgefl.wire.signed import SigningContext
 from edgefl.wire.transport import Message
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Attendance:
         self,
         identity: DeviceIdentity,
         birth: Birth,
-        outbox: Outbox,
+        outbox: AgentOutbox,
         samples: Samples,
         *,
         clock: Clock,
@@ -57,11 +58,13 @@ class Attendance:
         self.site = identity.site  # whose broker it is at
         self.outbox, self.samples, self.clock, self.complain = outbox, samples, clock, complain
         self.back_end, self.host = identity.back_end, socket.gethostname() if identity.host is None else identity.host
+        self.board = board.measured() if identity.board is None else identity.board
         self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
         self.machine = hooks.machine  # how it fares, unless it is simulated
+        self.answers = hooks.remote is not None  # questions of the fleet's operator
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
-        self.twin = Twin(birth)
+        self.duplicate = DuplicateIdentity(birth)
         self.announced, self.announced_at = len(samples.data), 0.0
         self.trouble = self._trouble()  # with its data, as it was announced
         self.looked_at, self.looked_for = 0.0, ""  # when its vitals were last told, and to which run while it worked
@@ -111,6 +114,9 @@ class Attendance:
             back_end=self.back_end,
             site=self.site,
             concise=True,
+            arch=self.board.arch[:LABEL],
+            memory_mb=self.board.memory_mb,
+            answers=self.answers,
             speaks_for=self.speaks_for(),
         )
 
@@ -118,7 +124,7 @@ class Attendance:
 
     def connected(self) -> None:
         """What was expected of another connection does not come any more."""
-        self.twin.connected()
+        self.duplicate.connected()
         self.unconfirmed.confirmed()
 
     def expect_echo(self) -> None:
@@ -133,7 +139,7 @@ class Attendance:
             return
         try:
             envelope = signed.opened(message.payload)
-            envelope.prove(Where("presence", self.fleet, device=self.device))
+            envelope.prove(SigningContext("presence", self.fleet, device=self.device))
             presence = read_json(Presence, envelope.payload)
         except WireError as error:
             if message.retained:  # of the device that was there before; ours takes its place
@@ -142,8 +148,8 @@ class Attendance:
             raise
         ours = envelope.key == self.key
         if ours:
-            self.twin.heard(presence, by_us=message.payload in self.outbox.presences)
-        if self.twin.certain:
+            self.duplicate.heard(presence, by_us=message.payload in self.outbox.presences)
+        if self.duplicate.certain:
             self.complain(duplicate_identity.words(self.device, presence.host))
         if not message.retained:
             self._answer(presence, ours=ours)
@@ -151,14 +157,15 @@ class Attendance:
     def _answer(self, presence: Presence, *, ours: bool) -> None:
         match self.birth.echo(presence, ours=ours):
             case "outdated":
-                log.info("announced again birth=%d", self.birth.number)
+                log.info("announced again birth=%d", self.birth.number, extra=TOLD)
                 if self.clock.now() - self.announced_at > AGAIN:
                     self.announce()
                 else:  # or an attacker who repeats our last will would have us flood the coordinator
                     self.announce_later("the last will of this device comes again while it is here")
             case "left":
-                level = DEBUG if self.twin.certain else WARNING
-                log.log(level, "announced again: another '%s' has left, host=%s", self.device, presence.host)
+                level = DEBUG if self.duplicate.certain else WARNING
+                about = self.device, presence.host
+                log.log(level, "announced again: another '%s' has left, host=%s", *about, extra=TOLD)
                 self.announce()
             case "rival":  # both would go on at once for ever
                 self.announce_later(
@@ -199,7 +206,7 @@ class Attendance:
             return self.samples.trouble
         return UNREADABLE if self.samples.trouble and not self.samples.misfit else ""
 
-    def vitals(self, run: str) -> Vitals | None:
+    def vitals(self, run: str) -> WireVitals | None:
         """How the machine fares, if that was not told for a while, or not for the run that it works for."""
         now = self.clock.now()
         if self.machine is None or self.hides or (now - self.looked_at < VITALS and run == self.looked_for):

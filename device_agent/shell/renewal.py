@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from edgefl.base.errors import WireError
+from edgefl.system.logs import TOLD
 from edgefl.system.store import write_atomically
 from edgefl.wire import certificate_dates
 from edgefl.wire.tls import Tls
@@ -22,7 +23,7 @@ LEFT = 1 / 3  # of its time, when a new one is asked for
 AGAIN = 3600.0  # seconds until it is asked for again, if nothing comes
 
 
-class Renewal:
+class CertificateRenewal:
     """Watches over one file; without a file that holds both key and certificate there is nothing to do."""
 
     def __init__(self, device: str, tls: Tls, wall: Callable[[], float]) -> None:
@@ -44,7 +45,7 @@ class Renewal:
 
         key = authority.new_key()
         self._key = authority.key_pem(key)
-        log.info("asks for a new certificate device=%s ends=%s", self.device, _date(ends))
+        log.info("asks for a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
         return authority.request(self.device, key).decode()
 
     def take(self, pem: str) -> None:
@@ -67,7 +68,7 @@ class Renewal:
             raise WireError("certificate.old", "the new certificate does not last longer than the one that is here")
         write_atomically(self.file, self._key + pem.encode())
         self._key = None
-        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends))
+        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
 
 
 def _date(seconds: float) -> str:

@@ -11,9 +11,8 @@ Broken data are a state and never an exception that ends the agent: a logger may
 mounted late. `trouble` is announced to coordinators, so it quotes no values of cells.
 
 What is held back is never trained on: models are evaluated on it, where a run asks for that. A trial's part holds
-nothing back of its own; there a task says which share of it is set aside. Of the rows that are held back those are
-`counted` on which models are evaluated, and of those that are trained on some may be `left_out` of sums that leave the
-device (counted_rows.py).
+nothing back of its own; there a task says which share of it is set aside. Models are evaluated on the `counted` ones
+of the held-back rows. Some of the training rows may be `left_out` of sums that leave the device (counted_rows.py).
 """
 
 import logging
@@ -24,7 +23,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from device_agent.decide.failure_reason import Verdict
+from device_agent.decide.failure_reason import FailureReason
 from edgefl.base.errors import IN_THE_LOG, ConfigError, EdgeflError, coded
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.description import LeftOut
@@ -220,7 +219,7 @@ class Samples:
     def _complain(self, error: EdgeflError) -> None:
         """Keep in mind why the newest data are not used; the same is logged once."""
         self.misfit = False
-        self.trouble, why = error.told, Verdict(str(error), error.told).logged
+        self.trouble, why = error.told, FailureReason(str(error), error.told).logged
         if self._complaint == why:
             return
         self._complaint = why

@@ -1,7 +1,7 @@
 """The agent: a thin shell around the session. It carries out what the session decides, one thing after another.
 
-It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. What the disk
-has no room for is tried again at the deadline, and all that comes later waits behind it: a commit that is not written
+It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. If the disk is
+full, the write is tried again at the deadline, and everything later waits behind it. A commit that is not written
 keeps its update, and an update whose price is not booked is not sent.
 """
 
@@ -11,33 +11,33 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
-from device_agent.decide.failure_reason import Verdict, judged
+from device_agent.decide.failure_reason import FailureReason, judged
 from device_agent.decide.session import Session, step
 from device_agent.durable import identity as key_file
 from device_agent.durable.birth_number import born
 from device_agent.durable.counted_rows import SUMMED, CountedRows
 from device_agent.durable.failures import MOST, Failures
-from device_agent.durable.own_models import Draft, OwnModels
+from device_agent.durable.own_models import OwnModels, TrainedOwnModel
 from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.durable.replay import Replays
-from device_agent.durable.spool import Held, Spools
+from device_agent.durable.spool import SpooledUpdate, Spools
 from device_agent.durable.states import States
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
-from device_agent.shell.data_watch import DataLooked, DataWatch
+from device_agent.shell.data_watch import DataChecked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
-from device_agent.shell.inbound import Hearing, Stranger
+from device_agent.shell.inbound import AgentInbound, UntrustedTask
 from device_agent.shell.model_cache import ModelCache
-from device_agent.shell.order import Order
-from device_agent.shell.outbox import Outbox
+from device_agent.shell.order import TrainingOrder
+from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.presence import Attendance
 from device_agent.shell.samples import Samples
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
-from device_agent.shell.training import Failed, Outcome, Progressed, Trained, Trainer, Training
-from device_agent.shell.workers import InProcess
+from device_agent.shell.setup import DeviceIdentity, Diagnosed, Hooks, Limits, RemoteAnswers, Scope, TrainingSetup
+from device_agent.shell.training import Outcome, Trainer, Training, WorkDone, WorkFailed, WorkProgressed
+from device_agent.shell.workers import InProcessWorker
 from edgefl.base.errors import StoreError, WireError
 from edgefl.base.printable import printable
 from edgefl.base.vector import State
@@ -45,33 +45,38 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.transforms.sealing import Sealing
 from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
-from edgefl.system.reactor import Woken
+from edgefl.system.logs import TOLD, tells
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, messages, topics
 from edgefl.wire.messages import (
     TEXT,
     Absent,
     Assignment,
-    Busy,
-    Declined,
+    BusyMessage,
+    DeclinedMessage,
+    DeviceRequest,
     Enclosed,
     JobState,
     Missing,
     Receipt,
     Refusal,
     Renewed,
-    Vitals,
+    WireVitals,
     Working,
 )
 from edgefl.wire.signed import Speaker
-from edgefl.wire.transport import Connected, Disconnected, Message, TransportEvent, Undelivered, Will
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, TransportEvent, Undelivered, Will
 from edgefl.wire.wiring import Wiring
+
+if TYPE_CHECKING:
+    from device_agent.shell.diagnosis import Diagnosis
 
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataLooked | vocabulary.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataChecked | Diagnosed | vocabulary.Stopped
 
 
 class Agent:
@@ -94,7 +99,7 @@ class Agent:
         self.severed = False  # whether the bridge from the site that it is at is gone
         self.birth = born(disk, hooks.new_id, clock.wall())
         self.speaker = Speaker(identity.signer or key_file.signer(disk), fleet, self.birth.number)
-        self.outbox = Outbox(transport, fleet, device, self.speaker)
+        self.outbox = AgentOutbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.samples.count_on(CountedRows(disk).of)
         if self.samples.change:
@@ -103,11 +108,11 @@ class Agent:
         self.connect_timeout, self.broker = scope.connect_timeout, scope.broker
         self.allowed = frozenset(limits.allowed)  # `package.module:name` of code that a job may name
         self.trainer: Training = setup.trainer or Trainer(background, clock)
-        self.train = setup.train or InProcess(device, self.samples, setup.make_model, self.allowed, setup.work)
+        self.train = setup.train or InProcessWorker(device, self.samples, setup.make_model, self.allowed, setup.work)
         self.heard, self.entropy = hooks.heard, hooks.entropy
         trust = Trust(disk, fleet, scope.coordinator, scope.models)
         self.model_cache = ModelCache(transport, fleet, trust, limits.limit_mb << 20, clock)
-        self.hearing = Hearing(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
+        self.inbound = AgentInbound(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
         self.renewal = identity.renewal  # of its certificate, where it has one
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what an operator has to do something about: logged once
@@ -119,9 +124,11 @@ class Agent:
             self.samples,
             clock=clock,
             hooks=hooks,
-            complain=self._complain,
+            complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
         )
+        self.remote, self.machine = hooks.remote, hooks.machine
+        self.diagnosis: Diagnosis | None = None  # from the first question on
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
@@ -133,7 +140,7 @@ class Agent:
         self.misfits = self.samples.misfits  # that were counted as failures
         self.own_models = OwnModels(disk, limits.own_models, limits.own_models_mb << 20)
         self.own_models.tidy(self.held)
-        self.order: Order | None = None  # that is in training
+        self.order: TrainingOrder | None = None  # that is in training
         self.descriptions = Descriptions(disk)
         updates = {held.run_key: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=scope.once, only=scope.run)
@@ -143,7 +150,7 @@ class Agent:
         self.full: StoreError | None = None  # why nothing goes on
         self.retry_at: float | None = None
         self.give_up_at: float | None = None
-        self.last_seen = Disconnected("no answer")
+        self.last_seen = ConnectionLost("no answer")
         self.exit: tuple[int, str] | None = None
 
     # ---- the reactor -------------------------------------------------------------------------------------------
@@ -154,15 +161,20 @@ class Agent:
         self.give_up_at = self.clock.now() + self.connect_timeout if self.connect_timeout else None
         self.transport.start(self.put, Will(topics.presence(self.fleet, self.device), gone))
 
-    def handle(self, event: Event | Woken | Crashed) -> None:
+    def handle(self, event: Event | DeadlineReached | Crashed) -> None:
         """Do what follows from one event; nothing after the end."""
         match event:
             case Crashed(error):
                 raise error
             case _ if self.ended:
                 pass
-            case Woken():
+            case DeadlineReached():
                 self._woken()
+            case Message(topic=topic) if self.full and topics.parts(topic)[:1] == (topics.SERVER,):
+                with suppress(StoreError):  # a certificate that is not written is asked for again
+                    self._receive(event)  # a question does not wait for a full disk: it may be about it
+            case Diagnosed() if self.full:
+                self._receive(event)
             case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
@@ -221,7 +233,7 @@ class Agent:
         try:
             do(first)
         except StoreError as error:
-            log.warning("paused why=%s", error)
+            log.warning("paused why=%s", error, extra=tells(f"paused why={error.told}"))
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
@@ -237,39 +249,43 @@ class Agent:
         with suppress(StoreError):  # else a task that was cancelled counts as one that failed
             self.failures.end()
         self.outbox.announce(self.attendance.presence(online=False))
-        self.hearing.replays.sync()
+        self.inbound.replays.sync()
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
-    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912  one event, one case
+    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  one event, one case
         match event:
             case Message():
                 try:
                     self._message(event)
                 except WireError as error:
                     self.refusals[error.code] += 1
-                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
-            case Connected():
-                log.log(DEBUG if self.attendance.twin.certain else INFO, "connected device=%s", self.device)
+                    ignored = f"ignored topic={printable(event.topic)} code={error.code}"
+                    self._complain(f"{ignored} why={error}", ignored)
+            case ConnectionMade():
+                level = DEBUG if self.attendance.duplicate.certain else INFO
+                log.log(level, "connected device=%s", self.device, extra=TOLD)
                 self.attendance.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
-                self._feed(vocabulary.Connected())
-            case Disconnected(taken_over=taken_over):
-                level = DEBUG if self.attendance.twin.certain else WARNING
-                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                self._feed(vocabulary.AgentConnected())
+            case ConnectionLost(taken_over=taken_over):
+                level = DEBUG if self.attendance.duplicate.certain else WARNING
+                about = self.device, self.broker, event
+                log.log(level, "disconnected device=%s broker=%s reason=%s", *about, extra=TOLD)
                 self.last_seen, self.severed = event, False
-                self._feed(vocabulary.Disconnected())
+                self._feed(vocabulary.AgentDisconnected())
                 if taken_over:
-                    self._complain(
+                    taken = (
                         f"another client took over the connection of '{self.device}', which comes back:"
                         " if this happens again, look for a copy of this device, or for a stranger at the broker"
                     )
+                    self._complain(taken, taken)
             case Undelivered(topic, reason):
-                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
-            case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason, extra=TOLD)
+            case WorkDone() | WorkFailed() | WorkProgressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
-            case Trained(_, round, done):
+            case WorkDone(_, round, done):
                 if self.booking.hides and self.samples.misfits > self.misfits:
                     self._count_failure()  # that the older data were used is seen in the number of samples
                 else:
@@ -277,18 +293,20 @@ class Agent:
                 if vitals := self._vitals():  # a machine is never hotter
                     self._working(round, done.steps, vitals)
                 self._trained(done.frame, done.kept, done.own)
-            case Failed(_, round, reason, told, mistake):
+            case WorkFailed(_, round, reason, told, mistake):
                 self.order = None
                 if self.booking.hides and told == KNOWN:
                     self.failures.end()
                 elif self.booking.hides:
                     self._count_failure()
                     told = UNDONE
-                self._failed(round, Verdict(reason, told, mistake))
+                self._failed(round, FailureReason(reason, told, mistake))
                 self._announce_data()
-            case Progressed(_, round, steps):
+            case WorkProgressed(_, round, steps):
                 self._working(round, steps, self._vitals())
-            case DataLooked():
+            case Diagnosed() if self.diagnosis:
+                self.diagnosis.ended(event)
+            case DataChecked():
                 self.data_watch.looked(event)
                 self._announce_data()
             case vocabulary.Stopped():
@@ -297,9 +315,9 @@ class Agent:
     def _message(self, message: Message) -> None:
         match topics.parts(message.topic):
             case (job, "dev", self.device, "down"):
-                self._hear(job, self.hearing.message, message.payload)
+                self._hear(job, self.inbound.message, message.payload)
             case (job, "model", "round"):
-                self._hear(job, self.hearing.call, message.payload)
+                self._hear(job, self.inbound.call, message.payload)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload:
@@ -307,18 +325,18 @@ class Agent:
             case ("site", self.attendance.site) if message.payload in (b"0", b"1"):
                 self._bridge(there=message.payload == b"1", retained=message.retained)
             case (job, "state") if message.payload:
-                self._state(job, self.hearing.state(job, message.payload))
+                self._state(job, self.inbound.state(job, message.payload))
 
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
         if not there and not self.severed:
-            log.warning("the site is cut off site=%s", self.attendance.site)
+            log.warning("the site is cut off site=%s", self.attendance.site, extra=TOLD)
             self.severed = True
-            self._feed(vocabulary.Disconnected())
+            self._feed(vocabulary.AgentDisconnected())
         elif there and (self.severed or not retained):
-            log.info("the site is there again site=%s", self.attendance.site)
+            log.info("the site is there again site=%s", self.attendance.site, extra=TOLD)
             self.severed = False
-            self._feed(vocabulary.Connected())
+            self._feed(vocabulary.AgentConnected())
 
     def _hear(
         self,
@@ -328,8 +346,8 @@ class Agent:
     ) -> None:
         try:
             content = heard(job, payload)
-        except Stranger as error:  # another coordinator, the only one that is told
-            told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
+        except UntrustedTask as error:  # another coordinator, the only one that is told
+            told = DeclinedMessage(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
             self.outbox.say(error.run_id, told)
             raise
         if content is not None:
@@ -338,26 +356,38 @@ class Agent:
     def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
-                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model, extra=TOLD)
                 self.attendance.pause.over()  # a coordinator works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
                 self._feed(task)
             case Receipt():
-                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                about = message.round, message.verdict, message.reason
+                log.info("receipt round=%d verdict=%s %s", *about, extra=TOLD)
                 self._feed(vocabulary.Receipted(message.round, message.digest.hex(), message.verdict))
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
             ):
-                self._feed(vocabulary.Refused(message.code, message.reason))
+                self._feed(vocabulary.RefusalReceived(message.code, message.reason))
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
+            case DeviceRequest() if self.remote:
+                self._answers(self.remote).asked(message, self.model_cache.trust.key)
             case Missing():
-                self._feed(vocabulary.Resend(message.digest.hex(), message.indexes))
+                self._feed(vocabulary.ResendRequested(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
+
+    def _answers(self, remote: RemoteAnswers) -> "Diagnosis":
+        """What answers questions of the fleet's operator."""
+        if self.diagnosis is None:
+            from device_agent.shell.diagnosis import Diagnosis  # noqa: PLC0415 - most agents are never asked
+
+            about = remote, self.outbox, self.attendance
+            self.diagnosis = Diagnosis(*about, clock=self.clock, put=self.put, machine=self.machine)
+        return self.diagnosis
 
     def _unfold(self, task: vocabulary.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""
@@ -365,14 +395,16 @@ class Agent:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
         except WireError as error:
             self.refusals[error.code] += 1
-            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
+            ignored = f"ignored the model that came with a task code={error.code}"
+            self._complain(f"{ignored} why={error}", ignored)
 
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:
-            self._complain(
+            older = (
                 f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
                 " install the same version of edgefl on both sides"
             )
+            self._complain(older, older)
             return
         self.heard(state)
         self.transport.spread(state.spread)
@@ -404,13 +436,14 @@ class Agent:
             self._keep_own(self.order, own, digest.hex())  # before the update may be sent: its receipt finds the draft
         self.order = None
         about = task.job, task.run_key, task.round, task.attempt, task.model
-        held = Held(*about, data, digest, kept, task.seal, task.purpose)
+        held = SpooledUpdate(*about, data, digest, kept, task.seal, task.purpose)
         try:
             held = self.spools.put(held)
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         self.held[digest.hex()] = held
-        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
+        done = task.round, len(data), digest.hex()[:16]
+        log.info("trained round=%d bytes=%d digest=%s", *done, extra=TOLD)
         self._feed(vocabulary.Trained(task.round, digest.hex()))
         if not kept:
             self.actions.append(
@@ -418,9 +451,9 @@ class Agent:
             )  # behind the answer, which need not wait for it: see Spool
         self._announce_data()
 
-    def _failed(self, round: int, verdict: Verdict) -> None:
+    def _failed(self, round: int, verdict: FailureReason) -> None:
         if verdict.mistake:  # a mistake, and not the end: the next run may want something else
-            self._complain(verdict.logged)
+            self._complain(verdict.logged, f"declined round={round} why={verdict.told}")
         self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
     def _count_failure(self) -> None:
@@ -429,19 +462,21 @@ class Agent:
         self.failures.end(failed_for=key)
         self.misfits = self.samples.misfits
         count = self.failures.of(key)
-        log.warning("a task could not be done, which tells something of the data: %d of %d key=%s", count, MOST, key)
+        log.warning(
+            "a task failed, and each failure reveals something about the data: %d of %d key=%s", count, MOST, key
+        )
         if count >= MOST:
             log.warning(
-                "this device works no more for the coordinator with key %s: %d of its tasks could not be done. If that"
-                " was no attack, stop the agent, delete %s and start it again",
+                "this device no longer works for the coordinator with key %s: %d of its tasks could not be done. If"
+                " that was no attack, stop the agent, delete %s and start it again",
                 key,
                 count,
                 self.failures.where,
             )
 
-    def _keep_own(self, order: Order, arrays: State, digest: str) -> None:
+    def _keep_own(self, order: TrainingOrder, arrays: State, digest: str) -> None:
         """Keep the device's own model: as a draft until its update is taken, or at once where nothing was trained."""
-        draft = Draft(self.device, order.item.manifest, order.task.round, order.graphs, arrays)
+        draft = TrainedOwnModel(self.device, order.item.manifest, order.task.round, order.graphs, arrays)
         if order.task.purpose == "train":
             self.own_models.draft(draft, digest)
         else:
@@ -493,10 +528,10 @@ class Agent:
                 self.spools.clear(self.held[digest].run_key)
                 del self.held[digest]
             case vocabulary.Decline(task, reason):
-                self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case vocabulary.Busy(task, reason):
-                self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case vocabulary.Note(text):
+                self.outbox.say(task.run_id, DeclinedMessage(job=task.job, round=task.round, reason=reason[:TEXT]))
+            case vocabulary.ReportBusy(task, reason):
+                self.outbox.say(task.run_id, BusyMessage(job=task.job, round=task.round, reason=reason[:TEXT]))
+            case vocabulary.LogNote(text):
                 log.info("%s", text)
             case vocabulary.Quit(code, reason):
                 self._end(code, reason)
@@ -515,7 +550,9 @@ class Agent:
         earlier = self.model_cache[task.previous].frame if task.previous else None
         state = self.states.of(task.run_key)
         keeps = self.own_models.most > 0 and (task.purpose == "train" or self.own_models.has(task.run_key))
-        order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit, keeps=keeps)
+        order = TrainingOrder(
+            task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit, keeps=keeps
+        )
         self.order = order if keeps else None
         seal = partial(Sealing().device, key=task.seal, entropy=self.entropy) if task.seal else None
         if self.trains:
@@ -552,26 +589,26 @@ class Agent:
     def _listens_at(self) -> float:
         return self.listened_at + (OPEN if session.known(self.session) else QUIET)
 
-    def _vitals(self) -> Vitals | None:
+    def _vitals(self) -> WireVitals | None:
         run = self.session.task.run_key if self.session.task else ""
         return self.attendance.vitals(run) if self.session.online else None
 
-    def _working(self, round: int, steps: int, vitals: Vitals | None) -> None:
+    def _working(self, round: int, steps: int, vitals: WireVitals | None) -> None:
         if (task := self.session.task) and not self.booking.hides:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
-    def _complain(self, what: str) -> None:
-        """Log what an operator has to do something about: once, however often it is seen."""
+    def _complain(self, what: str, others: str = "") -> None:
+        """Log what an operator has to do something about: once, however often it is seen. `others` are told that."""
         if what not in self.complaints:
             self.complaints.append(what)
-            log.warning("%s", what)
+            log.warning("%s", what, extra=tells(others))
 
 
-def _resumed(held: Held) -> session.Update:
+def _resumed(held: SpooledUpdate) -> session.HeldUpdate:
     """An update from before a restart: some of it may have been sent."""
     about = held.job, held.run_id, held.round, held.model, held.attempt
     task = vocabulary.Tasked(*about, seal=held.seal, purpose=held.purpose)
-    return session.Update(task, held.digest.hex(), offered=True)
+    return session.HeldUpdate(task, held.digest.hex(), offered=True)
 
 
 def _tasked(task: Assignment) -> vocabulary.Tasked:
@@ -580,6 +617,6 @@ def _tasked(task: Assignment) -> vocabulary.Tasked:
     return vocabulary.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
 
 
-def _wanted(task: vocabulary.Tasked) -> tuple[Wanted, ...]:
+def _wanted(task: vocabulary.Tasked) -> tuple[RequestedModel, ...]:
     """What must be at hand for it."""
-    return tuple(Wanted(task.job, task.run_id, round, id) for round, id in task.needs)
+    return tuple(RequestedModel(task.job, task.run_id, round, id) for round, id in task.needs)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from device_agent.decide.failure_reason import Undone, judged
-from device_agent.shell.order import Cancellation, Cancelled, Order, Train, Watch
+from device_agent.decide.failure_reason import TrainingError, judged
+from device_agent.shell.order import Cancellation, Cancelled, Train, TrainingOrder, Watch
 from edgefl.base.errors import Interrupted
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Background, Put
 from edgefl.system.clock import Clock
 
@@ -20,16 +20,16 @@ Seal: TypeAlias = Callable[[bytes | bytearray], bytes | bytearray]  # the frame 
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class WorkDone:
     """The work is done."""
 
     number: int  # which training it was
     round: int
-    done: Done
+    done: WorkResult
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkFailed:
     """The work cannot be done here. `told` is the reason for others, without values of the device's data."""
 
     number: int  # which training it was
@@ -41,7 +41,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class WorkProgressed:
     """The work goes on."""
 
     number: int  # which training it was
@@ -49,7 +49,7 @@ class Progressed:
     steps: int
 
 
-Outcome: TypeAlias = Trained | Failed | Progressed
+Outcome: TypeAlias = WorkDone | WorkFailed | WorkProgressed
 
 
 class Training(Protocol):
@@ -57,7 +57,7 @@ class Training(Protocol):
 
     number: int  # of the training in hand: what is told of another one was already on its way
 
-    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None: ...
+    def start(self, order: TrainingOrder, train: Train, seal: Seal | None = None) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -70,7 +70,7 @@ class Trainer:
         self._cancel = Cancellation()
         self.number = 0  # of the training in hand: what is told of another one was already on its way
 
-    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None:
+    def start(self, order: TrainingOrder, train: Train, seal: Seal | None = None) -> None:
         """Begin; whatever ran before is cancelled first. `train` does all of it, in the background."""
         self.cancel()
         self._cancel = cancelled = Cancellation()
@@ -89,14 +89,14 @@ def _sealing(train: Train, seal: Seal | None) -> Train:
     if seal is None:
         return train
 
-    def sealing(order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def sealing(order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> WorkResult:
         done = train(order, watch, cancelled)
         return replace(done, frame=seal(done.frame))
 
     return sealing
 
 
-def _run(order: Order, train: Train, cancelled: Cancellation, steps: "_Steps", put: Put) -> None:
+def _run(order: TrainingOrder, train: Train, cancelled: Cancellation, steps: "_Steps", put: Put) -> None:
     if cancelled.is_set():
         return
     steps.begin(put)
@@ -108,26 +108,26 @@ def _run(order: Order, train: Train, cancelled: Cancellation, steps: "_Steps", p
         put(outcome)
 
 
-def _outcome(order: Order, train: Train, cancelled: Cancellation, steps: "_Steps") -> Outcome | None:
+def _outcome(order: TrainingOrder, train: Train, cancelled: Cancellation, steps: "_Steps") -> Outcome | None:
     number, round = steps.number, order.task.round
     try:
         done = train(order, steps.watch, cancelled)
     except (Cancelled, Interrupted):
         return None
     except Exception as error:  # noqa: BLE001 - whatever it is: say it, and go on serving
-        verdict = error.verdict if isinstance(error, Undone) else judged(error)
+        verdict = error.verdict if isinstance(error, TrainingError) else judged(error)
         if not verdict.mistake:
             log.warning("declined round=%d why=%s", round, verdict.logged)
         for line in verdict.trace.splitlines():
             log.warning("  %s", line)
-        return Failed(number, round, verdict.reason, verdict.told, verdict.mistake, steps.count)
-    return Trained(number, round, done)
+        return WorkFailed(number, round, verdict.reason, verdict.told, verdict.mistake, steps.count)
+    return WorkDone(number, round, done)
 
 
 class _Steps:
     """Watches one training: it ends when it is no longer wanted, and tells now and then how far it is."""
 
-    def __init__(self, number: int, order: Order, cancelled: Cancellation, clock: Clock) -> None:
+    def __init__(self, number: int, order: TrainingOrder, cancelled: Cancellation, clock: Clock) -> None:
         self.number, self.count = number, 0
         self._round, self._cancelled, self._clock = order.task.round, cancelled, clock
 
@@ -140,4 +140,4 @@ class _Steps:
             raise Cancelled
         if (now := self._clock.now()) - self._told >= TELL_EVERY:
             self._told = now
-            self._put(Progressed(self.number, self._round, steps))
+            self._put(WorkProgressed(self.number, self._round, steps))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgefl.wire.messages import Vitals
+from edgefl.wire.messages import WireVitals
 
 PROCESSOR = ("cpu", "soc", "gpu", "tj", "x86_pkg", "core", "k10temp")  # sensors of what computes go before others
 CONSTANT = ("pmic", "iwlwifi", "acpitz")  # not a processor's, or the same whatever happens: PMIC-Die is always at 100
@@ -36,7 +36,7 @@ class Machine:
         self.folder, self.root, self.vcgencmd = folder, root, vcgencmd
         self.has_vcgencmd = (root / VCGENCMD[0].lstrip("/")).exists()
 
-    def __call__(self) -> Vitals:
+    def __call__(self) -> WireVitals:
         """How it fares now."""
         battery, charging = self._power()
         memory = self._memory()
@@ -53,10 +53,10 @@ class Machine:
             "charging": charging,
         }
         try:
-            return Vitals.model_validate(vitals)
+            return WireVitals.model_validate(vitals)
         except ValidationError as error:  # a broken sensor is no reason to be sent away by a coordinator
             nonsense = {str(one["loc"][0]) for one in error.errors(include_input=False)}
-            return Vitals.model_validate({name: one for name, one in vitals.items() if name not in nonsense})
+            return WireVitals.model_validate({name: one for name, one in vitals.items() if name not in nonsense})
 
     def _temperature(self) -> float | None:
         """Of the hottest processor, or else of the hottest sensor that tells anything."""

@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import MakeModel
-from device_agent.shell.order import Cancellation, Item, Order, Watch
+from device_agent.shell.order import Cancellation, Item, TrainingOrder, Watch
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import State
 from edgefl.job.run.statistics import raw_unit_constants
-from edgefl.job.run.work import OWN, SHARED, Done, ModelRef, Worker, unpack_broadcast
+from edgefl.job.run.work import OWN, SHARED, ModelRef, Worker, WorkResult, unpack_broadcast
 from edgefl.job.transforms.listing import device_transforms
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Budget, Task, is_personal
@@ -29,7 +29,7 @@ from edgefl.wire.messages import Manifest
 
 _of_the_job = attrgetter(*(name for name in Manifest.model_fields if name not in {"round", "digest", "size"}))
 FEWER = "the device's samples have become fewer since this task was booked; ask again"
-DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or a client of it
+DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], WorkResult]  # `Worker.work`, or a client of it
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class InProcess:
+class InProcessWorker:
     """Trains here, with what this process has."""
 
     device: str
@@ -59,7 +59,7 @@ class InProcess:
     work: DoWork = Worker.work
     bench: Bench = field(default_factory=Bench)
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         task = open_task(order.task, order.item, order.previous, order.most, self.allowed)
         worker = self._worker(order.item.manifest, order.graphs, order.task.held_back)
@@ -167,13 +167,13 @@ def check_shape(who: str, data: Dataset, manifest: Manifest) -> None:
         )
 
 
-def trained_on(data: Dataset, samples: Samples, order: Order) -> int:
+def trained_on(data: Dataset, samples: Samples, order: TrainingOrder) -> int:
     """How many of a device's samples the task trains on."""
     share = order.task.held_back if samples.held_back is None else None
     return len(data) - (0 if share is None else aside_of(len(data), share))
 
 
-def check_enough(samples: int, order: Order) -> None:
+def check_enough(samples: int, order: TrainingOrder) -> None:
     """Raise if the data have become fewer since the task's privacy was booked."""
     if samples < order.fewest:
         raise RemoteError("privacy.samples", FEWER, free_of_data=True)

@@ -27,8 +27,10 @@ def explain(
     shown: Callable[[Any], Any] = lambda value: value,
     elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> str:
-    """The first mistake; `known` gives the keys of the table at a place, `shown` what may be told of a value, and
-    `elsewhere` the places of other tables that have a key of this name.
+    """Explain the first mistake in one line.
+
+    `known` gives the keys of the table at a place, and `shown` the part of a value that may be printed. `elsewhere`
+    gives the places of other tables that have a key of this name.
     """
     first = error.errors()[0]
     *table, last = [str(part) for part in first["loc"]] or [""]

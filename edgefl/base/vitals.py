@@ -1,6 +1,6 @@
 """Vital signs: how the machine of a device fares, as far as the machine tells. Each sign is declared once, here.
 
-To add one, append a field to `VitalSigns`. The message (`edgefl.wire.messages.Vitals`) and the fact
+To add one, append a field to `VitalSigns`. The message (`edgefl.wire.messages.WireVitals`) and the fact
 (`edgefl.base.events.Vitals`) inherit its fields. Prometheus, `edgefl status`, logs and page show what its `Sign` says.
 Two more places belong to it: `device_agent/shell/vitals.py` reads it, and `docs/protocol.md` describes it.
 """
@@ -112,7 +112,7 @@ class VitalSigns:
         Sign(
             unit="share",
             metric="edgefl_device_battery_ratio",
-            help="What is left in its battery.",
+            help="Charge of its battery.",
             words="battery {}",
             brief=True,
             title="Battery",
@@ -137,12 +137,31 @@ SIGNS: Mapping[str, Sign] = {
 
 def described(readings: Mapping[str, Any]) -> str:
     """Return all that is known of a machine in one line; names that are no vital sign are left out."""
-    return ", ".join(_words(readings, brief=False)) or "its machine tells nothing"
+    return ", ".join(_words(readings, brief=False)) or "its machine reports nothing"
 
 
 def glance(readings: Mapping[str, Any]) -> str:
     """Return what matters of a machine in a few words, for a table; empty if none of that is known."""
     return ", ".join(_words(readings, brief=True))
+
+
+def rows(readings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return all signs as a table: a title and a value, `-` where the machine does not tell."""
+    for name, sign in SIGNS.items():
+        value = readings.get(name)
+        if not sign.title:
+            if sign.unit == "flag" and sign.alone and value and readings.get(sign.of) is None:
+                yield sign.words.capitalize(), "yes"
+            continue
+        if value is None:
+            yield sign.title, "-"
+            continue
+        text = _amount(value, sign.unit, brief=False)
+        for other, completing in SIGNS.items():
+            if completing.of == name and (more := readings.get(other)):
+                flag = completing.unit == "flag"
+                text += f", {completing.words}" if flag else f" of {_amount(more, completing.unit, brief=False)}"
+        yield sign.title, text
 
 
 def _words(readings: Mapping[str, Any], *, brief: bool) -> Iterator[str]:

@@ -23,7 +23,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from edgefl.base.errors import ConfigError, nearest
 
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
     |(?P<text>'[^']*'|"[^"]*")|(?P<sign>==|!=|<=|>=|<|>|\(|\)|\[|\]|,)""",
     re.VERBOSE,
 )
-_ORDERED: Mapping[str, Callable[[object, object], bool]] = {
+_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {  # Any: two values of one kind
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -50,7 +50,7 @@ _COMPARED = ("==", "!=", *_ORDERED)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LabelComparison:
     """A name, and what its value is compared with; several values with `in` and `not in`."""
 
     name: str
@@ -72,7 +72,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     """The opposite of one expression."""
 
     part: "Node"
@@ -85,7 +85,7 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class Conjunction:
     """Expressions joined by `and`."""
 
     parts: tuple["Node", ...]
@@ -99,7 +99,7 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Disjunction:
     """Expressions joined by `or`."""
 
     parts: tuple["Node", ...]
@@ -112,7 +112,7 @@ class Either:
             yield from part.named()
 
 
-Node: TypeAlias = Comparison | Not | All | Either
+Node: TypeAlias = LabelComparison | Negation | Conjunction | Disjunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +139,13 @@ class Where:
             for name in dict.fromkeys(self.tree.named())
         )
 
-    def check_names(self, known: Iterable[str], key: str = "where") -> None:
+    def check_names(self, known: Iterable[str], key: str = "where", remedy: str = "") -> None:
         """Raise `ConfigError` if the expression has a name that no device has; `known` are the names they have."""
         has = frozenset(known)
         for name in dict.fromkeys(self.tree.named()):
             if name not in has:
-                raise ConfigError(
-                    f"{key}: no device has a label '{name}'; {nearest(name, has)};"
-                    f" `edgefl fleet label DEVICE {name}=VALUE` gives it to one"
-                )
+                so = remedy or f"`edgefl fleet label DEVICE {name}=VALUE` gives it to one"
+                raise ConfigError(f"{key}: no device has a label '{name}'; {nearest(name, has)}; {so}")
 
 
 def parse(text: str, key: str = "where") -> Where:
@@ -192,12 +190,12 @@ class _Parser:
     def _tokens(self) -> Iterator[_Token]:
         place = 0
         while place < len(self.text):
-            found = _TOKEN.match(self.text, place)
-            if found is None:
+            token = _TOKEN.match(self.text, place)
+            if token is None:
                 self._unreadable(place)
-            if found.lastgroup != "space":
-                yield _Token(found.lastgroup or "", found.group(), place)
-            place = found.end()
+            if token.lastgroup != "space":
+                yield _Token(token.lastgroup or "", token.group(), place)
+            place = token.end()
         yield _Token("end", "", place)
 
     def _unreadable(self, place: int) -> NoReturn:
@@ -219,19 +217,19 @@ class _Parser:
         parts = [self._term(depth)]
         while self._take("or"):
             parts.append(self._term(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else Disjunction(tuple(parts))
 
     def _term(self, depth: int) -> Node:
         parts = [self._factor(depth)]
         while self._take("and"):
             parts.append(self._factor(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return parts[0] if len(parts) == 1 else Conjunction(tuple(parts))
 
     def _factor(self, depth: int) -> Node:
         if depth > DEEPEST:
             self._wrong(f"more than {DEEPEST} parentheses and `not` within one another", "write it flatter")
         if self._take("not"):
-            return Not(self._factor(depth + 1))
+            return Negation(self._factor(depth + 1))
         if self._take("("):
             inside = self._expression(depth + 1)
             if not self._take(")"):
@@ -246,7 +244,7 @@ class _Parser:
         self.next += 1
         negated = self._take("not")
         if self._take("in"):
-            return Comparison(token.text, "not in" if negated else "in", self._list())
+            return LabelComparison(token.text, "not in" if negated else "in", self._list())
         sign = self.here
         if negated or sign.text not in _COMPARED:
             example = f"{token.text} == 'north'"
@@ -256,7 +254,7 @@ class _Parser:
         value = self._value()
         if isinstance(value, bool) and sign.text in _ORDERED:
             self._wrong(f"`{sign.text}` with true or false", "write == or !=", place)
-        return Comparison(token.text, sign.text, (value,))
+        return LabelComparison(token.text, sign.text, (value,))
 
     def _list(self) -> tuple[Value, ...]:
         if not self._take("["):

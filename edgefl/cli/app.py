@@ -20,6 +20,7 @@ from edgefl.cli import (
     config,
     coordinator,
     demo,
+    device,
     doctor,
     export,
     fleet,
@@ -41,7 +42,19 @@ from edgefl.cli import (
 from edgefl.system.portable import posix_only
 
 # Not on Windows.
-POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "doctor", "fleet", "gateway", "server", "tutorial"}
+POSIX_ONLY = {
+    "agent",
+    "bench",
+    "broker",
+    "coordinator",
+    "demo",
+    "device",
+    "doctor",
+    "fleet",
+    "gateway",
+    "server",
+    "tutorial",
+}
 
 app = typer.Typer(
     name="edgefl",
@@ -61,6 +74,7 @@ app.command()(sweep.sweep)
 app.command()(rehearse.rehearse)
 app.command()(plan.plan)
 app.command()(status.status)
+app.command()(device.device)
 app.command()(replay.replay)
 app.command()(report.report)
 app.command()(page.page)

@@ -46,7 +46,7 @@ def device(
         whole = boxed(lenet, 10 * repeats, Path(folder))
         show("An agent with its box, a round of four batches", ("in a box", "in one process"), whole, json=json)
         real = agent_memory.measure(Path(folder))
-        show("Memory of an agent, its zygote and its box", ("alone", "PSS here"), real, json=json)
+        show("Memory of an agent, its fork server and its box", ("alone", "PSS here"), real, json=json)
 
 
 @app.command()
@@ -60,9 +60,9 @@ def coordinator(
     import tempfile
     from pathlib import Path
 
-    from edgefl.ops.bench.memory import Plan, measure
+    from edgefl.ops.bench.memory import MemoryBench, measure
     from edgefl.ops.bench.report import show
 
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-", dir=Path.cwd()) as folder:  # /tmp may be memory
-        plan = Plan(params=params, devices=devices, answers=answers)
+        plan = MemoryBench(params=params, devices=devices, answers=answers)
         show("Memory of a coordinator", ("ours", "reference"), measure(plan, Path(folder)), json=json)

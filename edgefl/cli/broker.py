@@ -69,7 +69,7 @@ def _not_for_a_fleet(fleet: str, options: Mapping[str, object]) -> None:
 def _site(path: Path) -> None:
     from edgefl.fleet import site_broker
 
-    def ready(site: site_broker.Site) -> None:
+    def ready(site: site_broker.SiteBroker) -> None:
         where = site.settings.broker
         typer.echo(f"the broker of site '{site.file.name}' listens on {where} for its members only; Ctrl-C ends it")
         typer.echo(f"its bridge goes to {site.file.centre}; devices: {', '.join(site.members.devices) or 'none yet'}")
@@ -79,9 +79,9 @@ def _site(path: Path) -> None:
 
 def _secured(fleet: str) -> None:
     from edgefl.fleet import broker
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
-    opened = Fleet(fleet)
+    opened = FleetAdministration(fleet)
 
     def ready() -> None:
         settings = opened.settings
@@ -115,7 +115,7 @@ def _plain(
         signal.signal(number, lambda number, _frame: ended.put(number))
     with broker.start(port, bind=bind, prefer=prefer, users=users, insecure=insecure) as running:
         if not is_loopback(bind):
-            who = f"the user '{user}'" if user else "everybody"
+            who = f"the user '{user}'" if user else "every machine"
             warn(f"at {bind} {who} may read and forge what any device says, and nothing is encrypted")
         typer.echo(f"{running.kind} listens on {running.address}; Ctrl-C ends it")
         ended.get()

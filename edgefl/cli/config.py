@@ -25,7 +25,9 @@ def group() -> None:
 def show(
     file: Annotated[Path, typer.Argument(help="A run file or an agent file (TOML).", show_default=False)],
     set_: Sets = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Say who set each key, and over whom.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Show what set each key, and which value it replaced.")
+    ] = False,
     agent: Annotated[bool, typer.Option("--agent", help="It is an agent file, whatever it looks like.")] = False,
     json: Json = False,
 ) -> None:

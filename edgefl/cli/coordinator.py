@@ -11,7 +11,7 @@ from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
     from coordinator.durable.journal import Journal
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from edgefl.fleet.folder import FleetFolder
     from edgefl.job.config.schema import RunFile
 
@@ -56,7 +56,7 @@ def start(  # noqa: PLR0917 - options of a command
     from contextlib import nullcontext
 
     from coordinator.durable import journal
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from coordinator.start import opened
     from edgefl.base.errors import Finished
     from edgefl.job.config import origin
@@ -70,7 +70,7 @@ def start(  # noqa: PLR0917 - options of a command
     run_file = load(RunFile, run, sets)
     if not here and not fresh and submitted(run_file, run, set_ or []):
         return
-    stated = Stated.of(run, set_ or ())
+    stated = RequestedRounds.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
     how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
     goes_on = not fresh and journal.exists(FolderDisk(run_file.run.folder / run_file.run.name))
@@ -123,7 +123,7 @@ def extend(  # noqa: PLR0917 - options of a command
     """
     from coordinator.durable.existing_run import begun
     from coordinator.durable.existing_run import extend as extend_run
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from coordinator.shell import known_runs
     from coordinator.shell.fleet_broker import located
     from coordinator.start import opened
@@ -134,7 +134,7 @@ def extend(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     if run.is_file():
-        run_file, stated = load(RunFile, run, set_ or ()), Stated.of(run, set_ or ())
+        run_file, stated = load(RunFile, run, set_ or ()), RequestedRounds.of(run, set_ or ())
     else:
         remedy = f"give the run file in place of the folder: edgefl coordinator extend run.toml --rounds {rounds}"
         run_file = begun(run if run.exists() else Path("runs") / run, set_ or (), remedy=remedy)
@@ -157,7 +157,7 @@ def _coordinate(
     run_file: "RunFile",
     book: "Journal | None",
     data_root: Path | None,
-    stated: "Stated | None",
+    stated: "RequestedRounds | None",
     origins: str | None = None,
     *,
     rehearse: bool = False,
@@ -170,6 +170,7 @@ def _coordinate(
 
     from coordinator.durable import identity
     from coordinator.durable.answer_store import HELD
+    from coordinator.shell import labels
     from coordinator.shell.broker_wait import check_broker, wait_for_broker
     from coordinator.shell.fleet_broker import fleet_of, located
     from coordinator.start import coordinate, opened
@@ -186,6 +187,7 @@ def _coordinate(
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     opening.check(run_file.export)
+    labels.check(run_file)
     goes_on = book is not None
     if not goes_on:
         tell_cautions(run_file)

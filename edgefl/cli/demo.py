@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.base.events import Done, Fact, Shown
 from edgefl.cli.options import DataRoot, Json, Log, Sets
 from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from edgefl.base.events import Fact
     from edgefl.job.config.schema import RunFile
     from edgefl.watch.view import View
 
@@ -34,7 +34,7 @@ def demo(  # noqa: PLR0917 - options of a command
     from coordinator.start import coordinate, opened
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.job.run.local_fleet import Fleet
+    from edgefl.job.run.local_fleet import LocalFleet
     from edgefl.sim.torch_process import network_apart
     from edgefl.system import logs
     from edgefl.watch.view import choose
@@ -43,14 +43,14 @@ def demo(  # noqa: PLR0917 - options of a command
     with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
         run = load(RunFile, path, [f"run.folder={folder}", *(set_ or ())])
     view = choose(as_json=json)
-    watched = Beside(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
+    watched = ViewWithPage(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
     with opened(run, fresh=True) as book:
         results = coordinate(
             run,
             book,
             data_root,
             watched,
-            lambda broker: Fleet.of(run, str(broker), None, data_root),
+            lambda broker: LocalFleet.of(run, str(broker), None, data_root),
             network=partial(network_apart, run, data_root),
         )
     if json:
@@ -69,13 +69,15 @@ def demo(  # noqa: PLR0917 - options of a command
     typer.echo(f"  {edgefl} page {results.folder}    this run again, in a browser")
 
 
-class Beside:
+class ViewWithPage:
     """A view with the page open beside it."""
 
     def __init__(self, view: "View") -> None:
         self.view = view
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, fact: "Fact") -> None:
+        from edgefl.base.events import Shown
+
         self.view.tell(fact)
         if isinstance(fact, Shown) and fact.url:
             import webbrowser
@@ -95,12 +97,13 @@ def _has_display() -> bool:
 
 def _with_fedavg(run: "RunFile", root: Path | None) -> float:
     """The accuracy that FedAvg has after as many rounds of the same devices."""
+    from edgefl.base.events import Done
     from edgefl.lab.comparison.variants import variant
     from edgefl.sim.drivers import play
 
     last: list[float] = []
 
-    def tell(fact: Fact) -> None:
+    def tell(fact: "Fact") -> None:
         if isinstance(fact, Done):
             last.append(fact.accuracy or 0.0)
 

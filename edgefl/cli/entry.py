@@ -1,8 +1,8 @@
-"""The entry of the command line. `edgefl agent start` goes straight through, all other commands to the parser.
+"""The entry of the command line. `edgefl agent start` and `--version` go straight through, the rest to the parser.
 
 `edgefl agent start` runs for months on a small device, and the parser with all its commands would stay in memory with
 it: 7 MB. So its few options are read here when they are plain; anything else, `--help` and mistakes included, is the
-parser's, which knows what to say.
+parser's, which knows what to say. `edgefl --version` is answered here in a sixth of the time.
 """
 
 import gc
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+
+from edgefl.base.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,9 @@ class Start:
 def main() -> None:
     """Run a command."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported: `edgefl.system.blas` says why
+    if sys.argv[1:] == ["--version"]:
+        print(f"edgefl {__version__}")
+        return
     asked = plain(sys.argv[1:])
     if asked is not None:
         sys.exit(serve(asked))
@@ -78,11 +83,11 @@ def serve(asked: Start) -> int:
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
         posix_only("edgefl agent")
-        from device_agent.box.fork_server import Zygote
+        from device_agent.box.fork_server import ForkServer
         from edgefl.system.resident_memory import one_heap
 
         one_heap()
-        zygote = Zygote()  # before anything else is imported: a box needs none of it, and shall know nothing
+        fork_server = ForkServer()  # before anything else is imported: a box needs none of it, and shall know nothing
         from device_agent.start import run
 
         gc.freeze()
@@ -95,7 +100,7 @@ def serve(asked: Start) -> int:
             only=asked.run,
             insecure=asked.insecure,
             level=asked.level,
-            zygote=zygote,
+            fork_server=fork_server,
         )
     except EdgeflError as error:
         code, reason = error.exit_code, str(error)

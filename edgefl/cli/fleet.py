@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets
+from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets, Where
 from edgefl.cli.program import program, shown
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
 app = typer.Typer(no_args_is_help=True, help="Who belongs to a fleet.")
 
@@ -32,7 +32,7 @@ def init(  # noqa: PLR0917 - options of a command
     devices: Annotated[str | None, typer.Option(help="pi-01,pi-02,...: the first members.")] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address of the broker; the first is what devices are told.", show_default=False),
+        typer.Option(help="A name or address of the broker; devices connect to the first one.", show_default=False),
     ] = None,
     port: Annotated[
         int, typer.Option(help="The broker's port; the next is for coordinators here, the one after for tokens.")
@@ -46,7 +46,7 @@ def init(  # noqa: PLR0917 - options of a command
 ) -> None:
     """Make a fleet: its authority, its broker's configuration and certificate, and a kit for each device."""
     from edgefl.fleet import hosts
-    from edgefl.fleet.administration import Fleet, check_new
+    from edgefl.fleet.administration import FleetAdministration, check_new
     from edgefl.fleet.authority import check_host, clock
     from edgefl.fleet.members import device_names
 
@@ -58,7 +58,7 @@ def init(  # noqa: PLR0917 - options of a command
     addresses = [check_host(one) for one in host] if host else hosts.ours()
     for name in names:
         _free(out, name)
-    opened = Fleet.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
+    opened = FleetAdministration.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
     typer.echo(
         f"made the fleet '{fleet}' in {opened.folder.path}; keep a copy of that folder, and of {fleet}.key beside"
     )
@@ -90,11 +90,11 @@ def add(  # noqa: PLR0917 - options of a command
     from datetime import timedelta
 
     from edgefl.fleet import broker, tokens
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
     table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
-    opened = Fleet(fleet)
+    opened = FleetAdministration(fleet)
     more = "" if table else " --data npz:/path/to/data.npz"
     if token:
         word = tokens.issue(
@@ -112,7 +112,7 @@ def add(  # noqa: PLR0917 - options of a command
 def site(  # noqa: PLR0917 - options of a command
     name: Annotated[str, typer.Argument(help="The name of the site.", show_default=False)],
     host: Annotated[
-        list[str], typer.Option(help="A name or address of the site's broker; the first is what its devices are told.")
+        list[str], typer.Option(help="A name or address of the site's broker; its devices connect to the first one.")
     ],
     port: Annotated[int, typer.Option(help="The port of the site's broker.", min=1, max=65535)] = 8883,
     replace: Annotated[bool, typer.Option("--replace", help="New keys for a site; the old ones are revoked.")] = False,
@@ -122,10 +122,10 @@ def site(  # noqa: PLR0917 - options of a command
     """Add a site with a broker of its own, bridged to the fleet's: NAME.site is all that its server needs."""
     from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, sites
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
-    opened, path = Fleet(fleet), out / f"{name}{sites.SUFFIX}"
+    opened, path = FleetAdministration(fleet), out / f"{name}{sites.SUFFIX}"
     if path.exists() and not replace:
         raise ConfigError(f"{path} is there already: delete it if its server has it, or give --out FOLDER")
     sites.write(sites.add(opened, name, host, port, clock(), replace=replace), path)
@@ -139,18 +139,18 @@ def site(  # noqa: PLR0917 - options of a command
 @app.command()
 def listen(fleet: FleetName = "default") -> None:
     """Let devices in that come with a token, until Ctrl-C."""
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
-    _listen(Fleet(fleet), only=None)
+    _listen(FleetAdministration(fleet), only=None)
 
 
 @app.command()
 def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
     """Send a device away for good: an open connection of it ends too. Twice does no harm."""
     from edgefl.fleet import revocation
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
-    opened = Fleet(fleet)
+    opened = FleetAdministration(fleet)
     match revocation.revoke(opened, name):
         case "out":
             typer.echo(f"'{name}' is out: the broker refuses its certificate, and no connection of it is open")
@@ -165,12 +165,37 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
         if revocation.told_at(opened, site):
             typer.echo(f"the broker of site '{site}' knows it: '{name}' has no rights there, and is not let in again")
             return
-        typer.echo(f"edgefl: site '{site}' does not say that it knows; it is told when its bridge is there", err=True)
+        typer.echo(
+            f"edgefl: site '{site}' has not confirmed it yet; it gets the new list as soon as its bridge connects",
+            err=True,
+        )
         raise typer.Exit(1)
 
 
+@app.command()
+def label(
+    devices: Annotated[str, typer.Argument(help="pi-03, or several: pi-03,pi-04.", show_default=False)],
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(help="site=north camera=v2; camera= takes it away.", show_default=False),
+    ] = None,
+    fleet: FleetName = "default",
+) -> None:
+    """Give members labels, by which runs choose them (rounds.where); without any, show those they have."""
+    from edgefl.base.device_labels import assigned
+    from edgefl.fleet.administration import FleetAdministration
+    from edgefl.fleet.authority import clock
+    from edgefl.fleet.members import device_names
+
+    opened, names = FleetAdministration(fleet), device_names(devices, "DEVICES")
+    opened.label(names, assigned(labels or ()), clock())
+    for name in names:
+        words = " ".join(f"{key}={value}" for key, value in opened.members.members[name].labels.items())
+        typer.echo(f"{name}: {words or 'no labels'}")
+
+
 @app.command("list")
-def list_(fleet: FleetName = "default", json: Json = False) -> None:
+def list_(fleet: FleetName = "default", where: Where = None, json: Json = False) -> None:
     """Every device of the fleet, and all that were ever seen: when, in which runs, and what is wrong with each."""
     import json as js
 
@@ -179,6 +204,8 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
     from edgefl.fleet.folder import FleetFolder
 
     rows = inventory.known(FleetFolder(fleet))
+    if where is not None:
+        rows = inventory.matching(rows, where)
     if json:
         for row in rows:
             typer.echo(js.dumps(row.as_json()))
@@ -191,6 +218,10 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
         runs = f"{row.runs[-1]}{f' and {len(row.runs) - 1} more' if len(row.runs) > 1 else ''}" if row.runs else ""
         cells = row.name, key, _minute(row.expires), _minute(row.revoked), _minute(row.seen), row.version
         table.append(tuple(printable(cell) or "-" for cell in (*cells, runs, _minute(row.since), row.reason)))
+    if any(row.labels for row in rows):
+        words = (" ".join(f"{name}={value}" for name, value in row.labels.items()) for row in rows)
+        labels = ["labels", *(printable(word) or "-" for word in words)]
+        table = [(*line[:-1], word, line[-1]) for line, word in zip(table, labels, strict=True)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -208,7 +239,9 @@ def forget(name: DeviceName, fleet: FleetName = "default") -> None:
     if folder.exists() and name in members.read(folder.members).active():
         typer.echo(f"'{name}' is still a member, and may come again:  {program()} fleet revoke {name}")
     elif not known:
-        raise ConfigError(f"no device '{name}' was seen in fleet '{fleet}': `edgefl fleet list` shows who was")
+        raise ConfigError(
+            f"no device '{name}' was seen in fleet '{fleet}': `edgefl fleet list` shows the devices that were seen"
+        )
     if known:
         typer.echo(f"forgot what was seen of '{name}'")
 
@@ -226,7 +259,7 @@ def start(  # noqa: PLR0917 - options of a command
     from coordinator.durable import identity
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.job.run.local_fleet import Fleet as Agents
+    from edgefl.job.run.local_fleet import LocalFleet
     from edgefl.system import logs
     from edgefl.wire.address import on_the_command_line, parse
 
@@ -236,7 +269,7 @@ def start(  # noqa: PLR0917 - options of a command
     where, key = broker or run_file.broker.url, None
     if not parse(where).local and identity.path(run_file).exists():  # else each agent says what it lacks
         key = identity.signer(run_file).key
-    fleet = Agents.of(run_file, where, devices, data_root, key)
+    fleet = LocalFleet.of(run_file, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")
@@ -246,7 +279,7 @@ def start(  # noqa: PLR0917 - options of a command
     raise typer.Exit(1 if failed else 0)
 
 
-def _listen(fleet: "Fleet", only: str | None) -> None:
+def _listen(fleet: "FleetAdministration", only: str | None) -> None:
     """Serve until Ctrl-C, or until the token of `only` is used or has expired."""
     from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, enrolment, tokens
@@ -272,7 +305,7 @@ def _listen(fleet: "Fleet", only: str | None) -> None:
     except OSError as error:
         if only is None:
             raise ConfigError(f"{where} cannot be used ({error.strerror}): does `fleet listen` run already?") from None
-        typer.echo(f"`{program()} fleet listen` serves it, or whoever else has {where}", err=True)
+        typer.echo(f"`{program()} fleet listen` or another program already serves {where}", err=True)
 
 
 def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numbers, and whatever TOML can say
@@ -285,7 +318,13 @@ def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numb
 
 
 def _kit(
-    fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, replace: bool = False, site: str = ""
+    fleet: "FleetAdministration",
+    name: str,
+    data: dict[str, Any] | None,
+    out: Path,
+    *,
+    replace: bool = False,
+    site: str = "",
 ) -> Path:
     from edgefl.fleet import kit
     from edgefl.fleet.authority import clock
@@ -310,7 +349,7 @@ def _free(out: Path, name: str) -> Path:
     return path
 
 
-def _tell_the_broker(fleet: "Fleet", *, reloaded: bool) -> None:
+def _tell_the_broker(fleet: "FleetAdministration", *, reloaded: bool) -> None:
     if not reloaded:
         typer.echo(
             f"a broker that is not run by `edgefl broker start` here needs the files of {fleet.folder.broker},"

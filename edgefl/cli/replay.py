@@ -53,7 +53,7 @@ def replay(  # noqa: PLR0917 - the options of the command
     if not told:
         whom = "this run" if device is None else f"device '{printable(device)}'"
         when = "" if round is None else f" in round {round}"
-        typer.echo(f"edgefl: nothing is told of {whom}{when}", err=True)
+        typer.echo(f"edgefl: the journal has nothing about {whom}{when}", err=True)
 
 
 def trained_again(

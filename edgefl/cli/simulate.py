@@ -1,26 +1,14 @@
 """`edgefl simulate`: the same run without a network."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.base.events import (
-    DIVERGED,
-    Abandoned,
-    Described,
-    Done,
-    Evaluated,
-    Evaluating,
-    Fact,
-    Inherited,
-    Resumed,
-    Round,
-    as_record,
-)
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
-from edgefl.learn.evaluation import wording
+
+if TYPE_CHECKING:  # the command imports when it runs: --help is instant
+    from edgefl.base.events import Fact
 
 Workers = Annotated[
     int | None,
@@ -51,6 +39,8 @@ def simulate(  # noqa: PLR0917 - the options of the command
     A run that diverges tells its rounds and its last finite model all the same, and ends with exit code 1.
     """
     from edgefl.base.errors import ConfigError, Diverged, Interrupted
+    from edgefl.base.events import DIVERGED, Done
+    from edgefl.cli.simulation_lines import tell_json, tell_line
     from edgefl.job.config.export import Export
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
@@ -63,10 +53,10 @@ def simulate(  # noqa: PLR0917 - the options of the command
     if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
     tell_cautions(run_file)
-    ends: list[Done] = []
+    ends = list[Done]()
 
-    def tell_and_keep(fact: Fact) -> None:
-        (_json if json else _line)(fact)
+    def tell_and_keep(fact: "Fact") -> None:
+        (tell_json if json else tell_line)(fact)
         if isinstance(fact, Done):
             ends.append(fact)
 
@@ -84,52 +74,3 @@ def simulate(  # noqa: PLR0917 - the options of the command
             raise Interrupted(f"interrupted; the same command goes on with what is in {folder}") from None
     if ends[-1].stopped == DIVERGED:
         raise Diverged(f"the run diverged after {ends[-1].rounds} rounds: {ends[-1].why}")
-
-
-def _json(fact: Fact) -> None:
-    typer.echo(json.dumps(as_record(fact)))
-
-
-def _line(fact: Fact) -> None:
-    match fact:
-        case Round(virtual_seconds=took):
-            seconds = f"{fact.seconds:.2f} s" if took is None else f"{took:.1f} virtual s"
-            typer.echo(
-                f"round {fact.round:4d}  {wording.scores(fact)}"
-                f"{_forgot(fact)}  up {wording.size(fact.bytes_up)}"
-                f"  down {wording.size(fact.bytes_down)}  {seconds}{wording.bounded(fact)}"
-            )
-        case Evaluated(round=round):
-            typer.echo(f"after {round:4d}  {wording.evaluated(fact)}")
-        case Abandoned(round=round, reason=reason):
-            typer.echo(f"round {round:4d}  abandoned: {reason}")
-        case Done(virtual_seconds=took):
-            words = (fact.stopped, wording.scores(fact), wording.best(fact), wording.weakest(fact, fact.names))
-            typer.echo(
-                f"done: {fact.rounds} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
-                f" {', '.join(word for word in words if word)}, model {fact.model_sha256[:16]}"
-            )
-            if private := wording.spent(fact):
-                typer.echo(private)
-        case Evaluating():
-            typer.echo(wording.evaluating(fact))
-        case Described():
-            typer.echo(wording.described(fact))
-        case Resumed(round=round):
-            typer.echo(f"goes on with round {round}")
-        case Inherited():
-            typer.echo(wording.inherited(fact))
-
-
-def _forgot(fact: Round) -> str:
-    """Return how much was forgotten, and where if that was measured; a regression has no classes to forget."""
-    if fact.forgetting is None:
-        return ""
-    lost = f"  forgetting {fact.forgetting:6.3f}"
-    if fact.local_forgetting is None:
-        return lost
-    return f"{lost} (local {_number(fact.local_forgetting)}, merging {_number(fact.aggregation_forgetting)})"
-
-
-def _number(value: float | None) -> str:
-    return "     -" if value is None else f"{value:6.3f}"

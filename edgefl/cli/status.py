@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.cli.options import Where
+
 if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from rich.console import Console
 
-    from edgefl.ops.run_lookup import Looked
+    from edgefl.ops.run_lookup import RunLookup
 
 
 UNCUT = 10_000  # columns where the output is not a terminal
@@ -29,10 +31,13 @@ def status(  # noqa: PLR0917 - options of a command
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run, or per device.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Once, and not until the run has ended.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also the runs that ended long ago.")] = False,
-    slow: Annotated[bool, typer.Option("--slow", help="Who was slow, measured against those asked with it.")] = False,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Show slow devices, measured against those asked with them.")
+    ] = False,
     on: Annotated[str | None, typer.Option(help="With --slow: a day, e.g. tuesday, yesterday, 2026-11-17.")] = None,
     since: Annotated[str | None, typer.Option(help="With --slow: from then on, e.g. tuesday, 3h, 2026-11-17.")] = None,
     until: Annotated[str | None, typer.Option(help="With --slow: until then.")] = None,
+    where: Where = None,
     device: Annotated[str | None, typer.Option(help="The story of this device, with its last answers.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with the token that the page wants.")] = None,
     ca: Annotated[
@@ -47,6 +52,7 @@ def status(  # noqa: PLR0917 - options of a command
 
     from edgefl.base.errors import ConfigError
     from edgefl.ops import run_lookup
+    from edgefl.ops.status import narrowed
 
     if (on or since or until) and not slow:
         raise ConfigError("--on, --since and --until say when a device was --slow: say that too")
@@ -55,6 +61,7 @@ def status(  # noqa: PLR0917 - options of a command
     runs = [run_lookup.find(run, token_file, ca)] if run else run_lookup.every_run(None if all_ else 5)
     if not runs:
         raise ConfigError("no run is known on this machine: name a run's folder, or the address of its page")
+    runs = narrowed(runs, where)
     if slow:
         _who_was_slow(runs[0], console, span, json=json)
     elif device is not None:
@@ -63,15 +70,15 @@ def status(  # noqa: PLR0917 - options of a command
         for looked in runs:
             typer.echo(js.dumps(looked.as_json(), allow_nan=False))
     else:
-        _show(runs, console, named=run is not None, once=once)
+        _show(runs, console, where, named=run is not None, once=once)
 
 
-def _show(runs: "list[Looked]", console: "Console", *, named: bool, once: bool) -> None:
+def _show(runs: "list[RunLookup]", console: "Console", where: str | None, *, named: bool, once: bool) -> None:
     from edgefl.ops.status import run_page, runs_table, watch
 
     going_on = [looked for looked in runs if looked.going_on]
     if console.is_terminal and not once and len(going_on) == 1:
-        going_on = runs = [watch(going_on[0], console)]
+        going_on = runs = [watch(going_on[0], console, where)]
     elif not named:
         console.print(runs_table(runs, time.time()), "")
     for looked in going_on or runs[:1]:
@@ -92,7 +99,9 @@ def _span(on: str | None, since: str | None, until: str | None) -> tuple[float |
     return first.timestamp(), next_.timestamp()
 
 
-def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None, float | None], *, json: bool) -> None:
+def _who_was_slow(
+    looked: "RunLookup", console: "Console", span: tuple[float | None, float | None], *, json: bool
+) -> None:
     from edgefl.ops.status import slow_table
     from edgefl.system.moments import shown
     from edgefl.watch.overview.snapshot import pace
@@ -105,15 +114,15 @@ def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None
     bounds = [f"{word} {shown(at)}" for word, at in zip(("from", "until"), span, strict=True) if at is not None]
     when = " ".join(bounds) or f"since it began, {shown(looked.snapshot.run.started_at)}"
     if not paces:
-        console.print(f"{looked.snapshot.run.name}: nobody was asked {when}", markup=False)
+        console.print(f"{looked.snapshot.run.name}: no device was asked {when}", markup=False)
         return
-    console.print(f"{looked.snapshot.run.name}: who was slow {when}", style="bold", markup=False)
+    console.print(f"{looked.snapshot.run.name}: slow devices {when}", style="bold", markup=False)
     console.print(slow_table(paces))
     if not any(one.slow for one in paces):
         console.print("no device: all answered in time, and no rounds waited for one of them", style="dim")
 
 
-def _one_device(looked: "Looked", name: str, console: "Console", *, json: bool) -> None:
+def _one_device(looked: "RunLookup", name: str, console: "Console", *, json: bool) -> None:
     from edgefl.ops.status import device_page
     from edgefl.watch.overview.snapshot import plain
 

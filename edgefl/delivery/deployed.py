@@ -113,7 +113,7 @@ def check_shape(model: Predictor, x: Array) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Scored):
+class DeployedEvaluation(Scored):
     """How a deployed model does on some data."""
 
     samples: int
@@ -122,7 +122,7 @@ class Verdict(Scored):
     per_target: Mapping[str, Scores] | None = None  # the errors of each of several targets
 
 
-def judge(model: Predictor, data: Dataset) -> Verdict:
+def judge(model: Predictor, data: Dataset) -> DeployedEvaluation:
     """The model's outputs against the labels."""
     if data.classes and int(data.y.max(initial=0)) >= model.outputs:
         raise ConfigError(
@@ -137,7 +137,7 @@ def judge(model: Predictor, data: Dataset) -> Verdict:
         kind = KINDS[model.form.kind]
         lost = model.form.loss(LOSSES[kind.loss])(z, data.y)[0]
         scores = kind.scores(model.form, kind.count(model.form, z, data.y), len(data))
-        return Verdict(len(data), {**scores, "loss": lost}, pace)
+        return DeployedEvaluation(len(data), {**scores, "loss": lost}, pace)
     if not data.classes:
         if data.targets != model.outputs:
             raise ConfigError(
@@ -147,11 +147,13 @@ def judge(model: Predictor, data: Dataset) -> Verdict:
         missed = errors(z.reshape(data.y.shape).astype(np.float64) - data.y, data.y)
         names = data.target_names or [str(i) for i in range(data.targets)]
         each = {names[i]: one.scores for i, one in enumerate(missed.per_target)}
-        return Verdict(len(data), {"loss": squared_error(z, data.y)[0], **missed.scores}, pace, each or None)
+        return DeployedEvaluation(len(data), {"loss": squared_error(z, data.y)[0], **missed.scores}, pace, each or None)
     hits = z.argmax(axis=1) == data.y
     shares = [float(hits[data.y == label].mean()) for label in np.unique(data.y)]
     loss, balanced = cross_entropy(z, data.y)[0], sum(shares) / max(1, len(shares))
-    return Verdict(len(data), {"accuracy": float(hits.mean()), "balanced_accuracy": balanced, "loss": loss}, pace)
+    return DeployedEvaluation(
+        len(data), {"accuracy": float(hits.mean()), "balanced_accuracy": balanced, "loss": loss}, pace
+    )
 
 
 def _session(data: bytes, threads: int) -> onnxruntime.InferenceSession:

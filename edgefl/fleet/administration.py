@@ -1,9 +1,9 @@
 """What an operator does to a fleet: make it, add a device, take one back. Everything is on disk when it returns.
 
-What has been written is in force at the broker when it has read it again (broker_control.py).
+What has been written is in force at the broker when it has read it again (`reload` in broker.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from edgefl.fleet import members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
-from edgefl.fleet.members import COORDINATOR, Certificate, Member, Members, check_device
+from edgefl.fleet.members import COORDINATOR, Member, MemberCertificate, Members, check_device
 from edgefl.system.store import make_private, write_atomically
 from edgefl.wire import key_file
 from edgefl.wire.address import Address
@@ -36,7 +36,7 @@ def check_new(name: str) -> FleetFolder:
     return folder
 
 
-class Fleet:
+class FleetAdministration:
     """A fleet on this machine, opened to change it."""
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Fleet:
         now: datetime,
         trial: str | None = None,
         models: str | None = None,
-    ) -> "Fleet":
+    ) -> "FleetAdministration":
         """A fleet without members; its broker is reached by the first of these names, and has all of them."""
         folder = check_new(name)
         make_private(folder.path)
@@ -130,7 +130,10 @@ class Fleet:
                 " and revokes the old ones"
             )
         broker = self.broker_of(site)
-        pem = self.certify(name, tls_key, Member(key=key, added=now, site=site), now, DEVICE)
+        labels = (
+            current.members[name].labels if name in current.active() else {}
+        )  # they are the place's, not the board's
+        pem = self.certify(name, tls_key, Member(key=key, added=now, site=site, labels=labels), now, DEVICE)
         return Membership(
             name=name,
             fleet=self.folder.name,
@@ -175,6 +178,19 @@ class Fleet:
             self._write(current.with_certificate(name, _noted(issued), now), now)
         return issued.pem
 
+    def label(self, names: Sequence[str], labels: Mapping[str, str], now: datetime) -> None:
+        """Give these members labels; one without a value is taken away. All of them get them, or none does."""
+        with self.folder.changing():
+            current = self.members
+            for name in names:
+                if name not in current.active():
+                    known = ", ".join(current.active()) or "none"
+                    raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {known}")
+                if current.members[name].hosts:
+                    raise ConfigError(f"'{name}' is a site of fleet '{self.folder.name}': label its devices")
+                current = current.with_labels(name, labels)
+            self._write(current, now)
+
     def revoke(self, name: str, now: datetime, also: Sequence[Issued] = ()) -> bool:
         """Send a device away, for good; False if it was gone already. `also` no longer count either."""
         with self.folder.changing():
@@ -218,8 +234,8 @@ class Fleet:
         _place(self.folder.members, members.model_dump_json(indent=1).encode())
 
 
-def _noted(issued: Issued) -> Certificate:
-    return Certificate(serial=f"{issued.serial:x}", expires=issued.expires)
+def _noted(issued: Issued) -> MemberCertificate:
+    return MemberCertificate(serial=f"{issued.serial:x}", expires=issued.expires)
 
 
 def _place(path: Path, data: bytes) -> None:

@@ -24,7 +24,7 @@ from pydantic import ConfigDict, ValidationError
 
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.printable import printable
-from edgefl.fleet.members import Record
+from edgefl.fleet.members import FleetRecord
 from edgefl.system import portable
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.store import make_private
@@ -40,7 +40,7 @@ LONGEST = 500  # characters of a text
 TAIL = 64 << 10  # bytes at the end in which the last line is
 
 
-class AuditEntry(Record):
+class AuditEntry(FleetRecord):
     """A line. What the server did by itself has an empty `who`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

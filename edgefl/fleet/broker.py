@@ -22,7 +22,7 @@ from typing import TypeVar
 from edgefl.base.errors import ConfigError, EdgeflError, RunError
 from edgefl.base.printable import printable
 from edgefl.fleet import broker_files, mosquitto, sites
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import SOCKET, FleetFolder
 from edgefl.system.locks import own, owner
@@ -46,7 +46,7 @@ FLUSH = 5.0  # seconds for the lists of sites
 HOUR = 3600.0  # seconds between looks at the dates of certificates
 
 
-def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
+def serve(fleet: FleetAdministration, ready: Callable[[], None]) -> None:
     """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
     signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -66,7 +66,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
 
 
 @contextmanager
-def tended(fleet: Fleet) -> Iterator["Tender"]:
+def tended(fleet: FleetAdministration) -> Iterator["Tender"]:
     """Own the fleet's broker and run it while the block runs; raise `ConfigError` if another process runs it."""
     with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
         fleet.refresh(clock())
@@ -78,7 +78,7 @@ def tended(fleet: Fleet) -> Iterator["Tender"]:
 class Tender:
     """Looks after a broker that runs: its files, and the dates of its certificates."""
 
-    def __init__(self, fleet: Fleet, broker: "Running") -> None:
+    def __init__(self, fleet: FleetAdministration, broker: "RunningMosquitto") -> None:
         self.fleet, self.broker = fleet, broker
         self._looked = time.monotonic()
 
@@ -97,7 +97,7 @@ class Tender:
         unless_torn(lambda: tell_sites(self.fleet))
 
 
-def tell_sites(fleet: Fleet) -> None:
+def tell_sites(fleet: FleetAdministration) -> None:
     """The list of every site, where it stands for a site that is away as well."""
     if not (names := sites.known(fleet.members)):
         return
@@ -140,7 +140,7 @@ def how_it_ended(child: Child) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BrokerPlan:
     """A broker that is to run: where it listens, what it reads, and where its log and its socket are."""
 
     bind: str | None
@@ -151,7 +151,7 @@ class Plan:
     remedy: str  # where its port is taken
 
 
-def plan_of(fleet: Fleet) -> Plan:
+def plan_of(fleet: FleetAdministration) -> BrokerPlan:
     """The broker of a fleet."""
     settings, files = fleet.settings, fleet.folder.broker
     remedy = (
@@ -166,14 +166,16 @@ def plan_of(fleet: Fleet) -> Plan:
             mosquitto.COORDINATORS: mosquitto.acl_of_coordinators(settings.fleet).encode(),
         }
 
-    return Plan(settings.bind, settings.port, texts, fleet.folder.path / LOG, Path(fleet.folder.here.host), remedy)
+    return BrokerPlan(
+        settings.bind, settings.port, texts, fleet.folder.path / LOG, Path(fleet.folder.here.host), remedy
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningMosquitto:
     """A Mosquitto and what it was started with: the folder that it reads, its user if not ours, its plugin for ACLs."""
 
-    plan: Plan
+    plan: BrokerPlan
     child: Child
     home: Path
     user: str | None
@@ -181,7 +183,7 @@ class Running:
 
 
 @contextmanager
-def running(plan: Plan) -> Iterator[Running]:
+def running(plan: BrokerPlan) -> Iterator[RunningMosquitto]:
     """Run the Mosquitto of this plan; it ends with the block."""
     program = installed()
     if program is None:
@@ -206,7 +208,7 @@ def running(plan: Plan) -> Iterator[Running]:
             wait_until_up(child, Address("mqtts", plan.bind or "127.0.0.1", plan.port))
             wait_until_up(child, Address(UNIX, str(home / DOOR / SOCKET)))  # it opens one after the other
             _point(plan.socket, home / DOOR / SOCKET)
-            yield Running(plan, child, home, user, plugin)
+            yield RunningMosquitto(plan, child, home, user, plugin)
         finally:
             child.stop()
             plan.socket.unlink(missing_ok=True)
@@ -236,7 +238,7 @@ def _begin_log(path: Path, version: tuple[int, int]) -> None:
         log_file.write(f"{clock():%Y-%m-%d %H:%M:%S} UTC: edgefl starts mosquitto {version[0]}.{version[1]}\n")
 
 
-def reread(broker: Running) -> None:
+def reread(broker: RunningMosquitto) -> None:
     """Let it read its files again, if it can use them; otherwise those that it has stay in force."""
     try:
         refusal = _install(broker.plan, broker.home, broker.user, broker.plugin)
@@ -250,7 +252,7 @@ def reread(broker: Running) -> None:
     log.info("the broker reads its files again port=%d", broker.plan.port)
 
 
-def _install(plan: Plan, home: Path, user: str | None, plugin: Path | None) -> str:
+def _install(plan: BrokerPlan, home: Path, user: str | None, plugin: Path | None) -> str:
     """Put what Mosquitto reads into its own folder, each file whole; or none, and return what it would not take."""
     texts = plan.texts(Path(DOOR) / SOCKET, plugin)
     if refusal := broker_files.refused(texts):

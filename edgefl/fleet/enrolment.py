@@ -31,12 +31,12 @@ from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError
 from edgefl.fleet import tokens
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock, issued_by, key_pem, new_key, read_certificate, request, requested_key
 from edgefl.fleet.kit import Kit, Membership, Pem
-from edgefl.fleet.members import Record
+from edgefl.fleet.members import FleetRecord
 from edgefl.fleet.mosquitto import CERTIFICATE, KEY
-from edgefl.fleet.tokens import Token
+from edgefl.fleet.tokens import JoinToken
 from edgefl.system.json_text import parse_json
 from edgefl.wire import key_file, signing
 
@@ -51,7 +51,7 @@ ADDRESSES = 1024  # that are remembered
 _LENGTH = struct.Struct(">I")
 
 
-class Request(Record):
+class Request(FleetRecord):
     """What a device says."""
 
     secret: Annotated[str, Field(max_length=64)]
@@ -61,7 +61,7 @@ class Request(Record):
     proof: Annotated[str, Field(max_length=100)]  # the request, signed with the key for messages
 
 
-def enrol(token: Token) -> Kit:
+def enrol(token: JoinToken) -> Kit:
     """Become the member that the token is for; the kit has this device's own keys, which never left it."""
     address = f"{token.host}:{token.port}"
     try:
@@ -92,13 +92,15 @@ def enrol(token: Token) -> Kit:
     return Kit(**joined.model_dump(), key=key_pem(key).decode(), device_key=pem.decode())
 
 
-def serve(fleet: Fleet, joined: Callable[[str], None], ended: Callable[[], bool], ready: Callable[[], None]) -> None:
+def serve(
+    fleet: FleetAdministration, joined: Callable[[str], None], ended: Callable[[], bool], ready: Callable[[], None]
+) -> None:
     """Let devices with tokens in until `ended`; `joined` hears of each."""
     port = fleet.settings.enrolment_port
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY)
-    visits, one_at_a_time = Visits(), threading.Lock()
+    visits, one_at_a_time = VisitCounts(), threading.Lock()
 
     def tell(name: str) -> None:
         with one_at_a_time:
@@ -130,7 +132,7 @@ def serve(fleet: Fleet, joined: Callable[[str], None], ended: Callable[[], bool]
         thread.join(2 * PATIENCE)
 
 
-class Visits:
+class VisitCounts:
     """How often each address has come in this minute; those that came first are forgotten first."""
 
     def __init__(self) -> None:
@@ -147,7 +149,9 @@ class Visits:
         return count < PER_MINUTE and len(present) < AT_ONCE and present.count(host) < AT_ONCE_FROM_ONE
 
 
-def _serve(fleet: Fleet, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]) -> None:
+def _serve(
+    fleet: FleetAdministration, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]
+) -> None:
     """One connection."""
     until = time.monotonic() + PATIENCE
     plain.settimeout(PATIENCE)
@@ -166,7 +170,7 @@ def _serve(fleet: Fleet, context: ssl.SSLContext, plain: socket.socket, joined: 
         _send(line, answer)
 
 
-def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
+def admitted(fleet: FleetAdministration, message: bytes, now: datetime) -> tuple[str, bytes]:
     """Return the new member and the reply to it; raise `RemoteError` if the request admits none."""
     try:
         asked = Request.model_validate_json(message)
@@ -187,7 +191,7 @@ def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
     return asked.name, joined.model_dump_json().encode()
 
 
-def _authority(token: Token) -> bytes:
+def _authority(token: JoinToken) -> bytes:
     """Return the certificate with the token's fingerprint; any other server is not believed."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname = False
@@ -206,7 +210,7 @@ def _authority(token: Token) -> bytes:
     return pem
 
 
-def _membership(answer: bytes, token: Token, ca: bytes) -> Membership:
+def _membership(answer: bytes, token: JoinToken, ca: bytes) -> Membership:
     with suppress(ValueError, AttributeError):
         if error := parse_json(answer).get("error"):
             raise ConfigError(f"the server does not let '{token.name}' in: {str(error)[:500]}")
@@ -227,7 +231,7 @@ def _client(ca: bytes) -> ssl.SSLContext:
     return context
 
 
-def _connected(token: Token, context: ssl.SSLContext) -> ssl.SSLSocket:
+def _connected(token: JoinToken, context: ssl.SSLContext) -> ssl.SSLSocket:
     plain = socket.create_connection((token.host, token.port), PATIENCE)
     try:
         return context.wrap_socket(plain, server_hostname=token.host)

@@ -1,6 +1,7 @@
 """Where a fleet's secrets are: one private folder for each fleet, in the operator's state folder.
 
 fleets/default.key              the coordinator's Ed25519 key, which signs models and messages
+fleets/default.questions        the number of who asked its devices last, see edgefl/ops/diagnosis.py
 fleets/default/fleet.json       where the broker is
               /members.json     who belongs to it
               /seen.json        every device that was ever seen; default.seen.json where there are no identities
@@ -19,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import members
-from edgefl.fleet.members import Record
+from edgefl.fleet.members import FleetRecord
 from edgefl.system import portable
 from edgefl.wire.address import UNIX, Address, is_loopback
 from edgefl.wire.tls import Tls
@@ -31,7 +32,7 @@ LIMIT = 64 << 10  # bytes of the settings
 PORT = 8883
 
 
-class Settings(Record):
+class Settings(FleetRecord):
     """Where a fleet's broker is: the names and addresses of its certificate, the first of which devices are told."""
 
     format: Literal["edgefl fleet"] = "edgefl fleet"
@@ -70,6 +71,7 @@ class FleetFolder:
         self.coordinator = self.path / "coordinator.crt", self.path / "coordinator.key"
         self.broker = self.path / "broker"
         self.signing_key = signing_key(name)
+        self.questions = self.signing_key.with_suffix(".questions")
         # As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py.
         self.here = Address(UNIX, str(self.broker / SOCKET))
 

@@ -13,10 +13,11 @@ from pydantic import Field, ValidationError, field_validator
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority
-from edgefl.fleet.members import Record, check_device
+from edgefl.fleet.members import FleetRecord, check_device
 from edgefl.system.store import write_atomically
-from edgefl.wire import key_file, signing
+from edgefl.wire import key_file
 from edgefl.wire.address import parse
+from edgefl.wire.signing import KeyText
 from edgefl.wire.topics import NAME, check_name
 
 LIMIT = 64 << 10  # bytes; one is about 3 KiB
@@ -25,7 +26,7 @@ SUFFIX = ".kit"
 Pem = Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 
 
-class Membership(Record):
+class Membership(FleetRecord):
     """What a device is told by its fleet; nothing of it is secret."""
 
     format: Literal["edgefl kit"] = "edgefl kit"
@@ -33,11 +34,11 @@ class Membership(Record):
     name: str
     fleet: str
     broker: str
-    coordinator: str
+    coordinator: KeyText
     ca: Pem
     certificate: Pem
     site: Annotated[str, Field(pattern=f"^({NAME})?$")] = ""  # whose broker it is, if not the fleet's own
-    models: str | None = None  # behind a gateway: whose models it passes on
+    models: KeyText | None = None  # behind a gateway: whose models it passes on
     data: dict[str, Any] | None = None  # [data] of its agent file, for a trial; Any: whatever TOML can say
 
     @field_validator("name")
@@ -49,13 +50,6 @@ class Membership(Record):
     @classmethod
     def _fits_a_topic(cls, fleet: str) -> str:
         return check_name("fleet", fleet)
-
-    @field_validator("coordinator", "models")
-    @classmethod
-    def _is_a_key(cls, key: str | None) -> str | None:
-        if key is not None:
-            signing.key_bytes(key)
-        return key
 
     @field_validator("broker")
     @classmethod

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field, RootModel, ValidationError
 
 from edgefl.base.errors import StoreError
-from edgefl.fleet.members import LIMIT, Record
+from edgefl.fleet.members import LIMIT, FleetRecord
 from edgefl.system import portable
 from edgefl.system.store import make_folder, write_atomically
 
@@ -23,7 +23,7 @@ RUNS = 20  # of which a device's last ones are kept
 DEVICES = 20_000  # beyond them, those that were not seen for longest are forgotten
 
 
-class Sighting(Record):
+class Sighting(FleetRecord):
     """What is known of a device; `at` is when it was last heard, `reason` why it is not there or not at work."""
 
     model_config = ConfigDict(extra="ignore")  # a later version may know more
@@ -35,6 +35,10 @@ class Sighting(Record):
     reason: str = ""
     since: datetime | None = None  # the reason holds; it is not there, or something is wrong with it
     runs: tuple[str, ...] = ()  # the last one last
+    arch: str = ""  # what the device said of itself when it last joined a run: see edgefl/base/device_labels.py
+    memory_mb: int | None = None
+    backend: str = ""
+    samples: int | None = None
     informed: bool = Field(default=True, exclude=True)  # False: seen by a run that is for other devices
 
     def followed_by(self, later: "Sighting") -> "Sighting":
@@ -50,6 +54,10 @@ class Sighting(Record):
                 "first": min(first, later.first or later.at),
                 "version": later.version or self.version,
                 "host": later.host or self.host,
+                "arch": later.arch or self.arch,
+                "memory_mb": self.memory_mb if later.memory_mb is None else later.memory_mb,
+                "backend": later.backend or self.backend,
+                "samples": self.samples if later.samples is None else later.samples,
                 "since": self.since if lasts else later.since,
             }
         )

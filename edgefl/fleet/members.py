@@ -3,6 +3,8 @@
     {"format": "edgefl members", "version": 1, "members": {"pi-01": {"key": "ed25519:...", "revoked": null,
      "added": "2026-01-31T12:00:00Z", "certificates": [{"serial": "4f...", "expires": "2027-01-31T12:00:00Z"}]}}}
 
+A member may have `"labels": {"site": "north"}`, which its operator gave it (`edgefl fleet label`).
+
 `Members` is a value: what changes it gives back another one. `MembersFile` is one on disk, as a coordinator reads it
 again and again. Writing is the business of `administration.py`.
 """
@@ -13,12 +15,21 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
+from edgefl.base import device_labels
 from edgefl.base.errors import ConfigError
-from edgefl.wire import signing
+from edgefl.wire.signing import KeyText
 from edgefl.wire.topics import check_name
 
 log = logging.getLogger(__name__)
@@ -31,13 +42,13 @@ LOOK = 1.0  # seconds between looks at the file, where a look for each question 
 KEPT = 16  # certificates that have expired are forgotten beyond this number
 
 
-class Record(BaseModel):
+class FleetRecord(BaseModel):
     """Something in the file: frozen, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Certificate(Record):
+class MemberCertificate(FleetRecord):
     """What is known of a certificate of the fleet's authority: enough to take it back."""
 
     serial: Annotated[str, Field(pattern=r"^[0-9a-f]{1,40}$")]
@@ -49,22 +60,38 @@ class Certificate(Record):
         return int(self.serial, 16)
 
 
-class Member(Record):
+class Member(FleetRecord):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
-    key: str
+    key: KeyText
     added: datetime
-    certificates: tuple[Certificate, ...] = ()
+    certificates: tuple[MemberCertificate, ...] = ()
     revoked: datetime | None = None
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
+    labels: Mapping[str, str] = {}  # that its operator gave it
 
-    @field_validator("key")
+    @field_validator("labels")
     @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        signing.key_bytes(key)
-        return key
+    def _are_labels(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            device_labels.check_labels(labels)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return labels
+
+    @model_serializer(mode="wrap")
+    def _without_empty_labels(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = plain(self)  # Any: what JSON can say
+        if not self.labels:  # versions that know no labels read a file without any
+            del table["labels"]
+        return table
+
+    @property
+    def known_as(self) -> dict[str, str]:
+        """What a `where` can compare of it: its labels, and the site whose broker it is at unless a label says one."""
+        return {**({"site": self.site} if self.site else {}), **self.labels}
 
     @property
     def expires(self) -> datetime | None:
@@ -72,7 +99,7 @@ class Member(Record):
         return max((each.expires for each in self.certificates if each.revoked is None), default=None)
 
 
-class Members(Record):
+class Members(FleetRecord):
     """All of them, by name; those that were sent away too, so that their certificates stay on the list."""
 
     format: Literal["edgefl members"] = "edgefl members"
@@ -100,20 +127,29 @@ class Members(Record):
         each = (certificate for member in self.members.values() for certificate in member.certificates)
         return {one.number: one.revoked for one in each if one.revoked is not None and one.expires > now}
 
-    def with_member(self, name: str, member: Member, certificate: Certificate, now: datetime) -> "Members":
+    def with_member(self, name: str, member: Member, certificate: MemberCertificate, now: datetime) -> "Members":
         """A new member, or one that begins anew: what it had before no longer counts."""
         before = _taken_back(self.members[name].certificates, now) if name in self.members else ()
         recent = _recent((*before, certificate), now)
         return self._put(name, member.model_copy(update={"certificates": recent}))
 
-    def with_certificate(self, name: str, certificate: Certificate, now: datetime) -> "Members":
+    def with_certificate(self, name: str, certificate: MemberCertificate, now: datetime) -> "Members":
         """A member with one more certificate; the older ones count until they expire."""
         member = self.members[name]
         return self._put(
             name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
         )
 
-    def without(self, name: str, now: datetime, also: tuple[Certificate, ...] = ()) -> "Members":
+    def with_labels(self, name: str, labels: Mapping[str, str]) -> "Members":
+        """A member with these labels beside those it has; one without a value is taken away."""
+        member = self.members[name]
+        kept = {key: value for key, value in sorted({**member.labels, **labels}.items()) if value}
+        device_labels.check_labels(kept)
+        if kept == member.labels:
+            return self
+        return self._put(name, member.model_copy(update={"labels": kept}))
+
+    def without(self, name: str, now: datetime, also: tuple[MemberCertificate, ...] = ()) -> "Members":
         """The member is sent away; `also` are further certificates of its name that no longer count."""
         member = self.members[name]
         gone = _taken_back((*member.certificates, *also), now)
@@ -193,19 +229,19 @@ def check_device(name: str) -> str:
     return check_name("device", name)
 
 
-def device_names(text: str) -> list[str]:
+def device_names(text: str, option: str = "--devices") -> list[str]:
     """The devices of `pi-01,pi-02`."""
     names = [check_device(name.strip()) for name in text.split(",")]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"--devices names {', '.join(twice)} twice: each device has a name of its own")
+        raise ConfigError(f"{option} names {', '.join(twice)} twice: each device has a name of its own")
     return names
 
 
-def _taken_back(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+def _taken_back(certificates: tuple[MemberCertificate, ...], now: datetime) -> tuple[MemberCertificate, ...]:
     return tuple(one if one.revoked else one.model_copy(update={"revoked": now}) for one in certificates)
 
 
-def _recent(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+def _recent(certificates: tuple[MemberCertificate, ...], now: datetime) -> tuple[MemberCertificate, ...]:
     """All that could still be shown, and a few older ones."""
     old = [one for one in certificates if one.expires <= now]
     forgotten = set(old[: max(0, len(old) - KEPT)])

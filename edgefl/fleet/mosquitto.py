@@ -1,9 +1,10 @@
 """What Mosquitto is told: TLS 1.3 only, a certificate for every client, and what each member may read and write.
 
-There are two listeners. At the one for devices the certificate's name is the user and the client id, so a member has
-one connection, and a second client with its name takes it over: that is how a revoked one is put out. Coordinators
-of several runs would take each other's, so on the broker's own machine they have a socket in a folder that only the
-fleet's owner may enter: no other user reaches it, whatever certificate they have, and nothing needs to be encrypted.
+There are two listeners. At the one for devices the certificate's name is the user and the client id. So a member has
+one connection, and a second client with its name takes it over: this is how a revoked member is disconnected.
+Coordinators of several runs would take over each other's connection. So on the broker's own machine they have a
+socket, in a folder that only the fleet's owner may enter. No other user reaches it, whatever certificate they have,
+and nothing needs to be encrypted.
 
 Each member has lines of its own in the ACL, not a pattern for all: SIGHUP makes Mosquitto read ACL, certificates and
 revocation list again, and one who is no longer named has no rights from then on, an open connection included.
@@ -94,13 +95,15 @@ persistence false
 set_tcp_nodelay true
 
 # A message is 480 KiB at most. The queue holds what a slow device has not fetched yet; what does not fit is lost
-# although the sender has its acknowledgement. Not 0 (no limit): with it, 2.0.11 cuts off whoever is refused a publish.
+# although the sender has its acknowledgement. Not 0 (no limit): with it, Mosquitto 2.0.11 disconnects a client whose
+# publish it refuses.
 max_packet_size {LARGEST}
 max_inflight_messages 20
 max_queued_messages 10000
 
 # A member could otherwise fill the machine: with messages that it does not fetch, with retained ones of jobs that it
-# makes up, with subscriptions. Beyond this Mosquitto cuts off whoever wants more, or ends and is started again.
+# makes up, with subscriptions. Beyond this limit Mosquitto disconnects a client that needs more, or it
+# ends and is started again.
 memory_limit {memory}
 max_queued_bytes {min(memory // 4, MOST_QUEUED)}
 
@@ -139,7 +142,7 @@ def bridged(fleet: str, bridge: Bridge, folder: Path) -> str:
     """
     here, remote = f"{ROOT}/{fleet}", f"[{bridge.host}]" if ":" in bridge.host else bridge.host
     return f"""
-# The bridge to the fleet's broker. Models come once, whoever fetches them here.
+# The bridge to the fleet's broker. A model crosses it once, however many devices of the site fetch it.
 connection {bridge.site}
 address {remote}:{bridge.port}
 bridge_protocol_version mqttv50

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import broker, sites, tokens
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import Issued, clock, key_pem, new_key
 from edgefl.system.scratch import Scratch
 from edgefl.system.store import write_atomically
@@ -31,7 +31,7 @@ STEP = 0.1
 Outcome: TypeAlias = Literal["out", "broker not running", "still let in"]
 
 
-def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) -> Outcome:
+def revoke(fleet: FleetAdministration, name: str, reload: Callable[[], bool] | None = None) -> Outcome:
     """Revoke a device, or see to it that one that was revoked is out; `reload` tells the broker to read its files."""
     with Scratch("edgefl-revoke-") as scratch:
         revoked, own = (_certificate(fleet, name, scratch.path / which) for which in ("revoked", "own"))
@@ -53,7 +53,7 @@ def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) ->
     return "out"
 
 
-def lets_revoked_in(fleet: Fleet, address: Address, now: datetime) -> bool:
+def lets_revoked_in(fleet: FleetAdministration, address: Address, now: datetime) -> bool:
     """Whether the broker there accepts what was revoked; tried with a certificate of the same number.
 
     Where no certificate was revoked there is nothing to try.
@@ -67,7 +67,7 @@ def lets_revoked_in(fleet: Fleet, address: Address, now: datetime) -> bool:
         return _let_in(address, _certificate(fleet, names[serial], scratch.path / "revoked", serial)[1])
 
 
-def _certificate(fleet: Fleet, name: str, place: Path, serial: int | None = None) -> tuple[Issued, Tls]:
+def _certificate(fleet: FleetAdministration, name: str, place: Path, serial: int | None = None) -> tuple[Issued, Tls]:
     key = new_key()
     issued = fleet.authority.client(name, key.public_key(), clock(), LASTS, serial)
     files = Tls(ca=fleet.folder.authority[0], certificate=place.with_suffix(".crt"), key=place.with_suffix(".key"))
@@ -83,7 +83,7 @@ def _let_in(address: Address, files: Tls) -> bool:
     return False
 
 
-def told_at(fleet: Fleet, site: str, patience: float = PATIENCE) -> bool:
+def told_at(fleet: FleetAdministration, site: str, patience: float = PATIENCE) -> bool:
     """Whether the list that is on disk is in force at a site by now; it may be cut off."""
     number, told = fleet.members.changes, SimpleQueue[TransportEvent]()
     line = open_transport(fleet.folder.here, "revoke")

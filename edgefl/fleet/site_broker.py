@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from edgefl.base.errors import RunError, WireError
 from edgefl.fleet import mosquitto, sites
-from edgefl.fleet.broker import HERE, LOG, LOOK, Plan, how_it_ended, reread, running, unless_torn
+from edgefl.fleet.broker import HERE, LOG, LOOK, BrokerPlan, how_it_ended, reread, running, unless_torn
 from edgefl.fleet.folder import SOCKET, Settings, state_folder
 from edgefl.fleet.sites import SiteMembers
 from edgefl.system.locks import own
@@ -25,14 +25,14 @@ from edgefl.system.service_manager import ServiceManager
 from edgefl.system.store import write_atomically
 from edgefl.wire.address import UNIX, Address, parse
 from edgefl.wire.opening import open_transport
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent
 
 log = logging.getLogger(__name__)
 
 MEMBERS = "members.json"  # the last list
 
 
-class Site:
+class SiteBroker:
     """One site on this machine: its file, and the list that is in force."""
 
     def __init__(self, path: Path) -> None:
@@ -90,9 +90,9 @@ class Site:
         return {name: text.encode() for name, text in texts.items()}
 
 
-def serve(path: Path, ready: Callable[[Site], None]) -> None:
+def serve(path: Path, ready: Callable[[SiteBroker], None]) -> None:
     """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
-    site = Site(path)
+    site = SiteBroker(path)
     events: SimpleQueue[int | TransportEvent] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: events.put(number))
@@ -101,7 +101,7 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
         site.remember()
         remedy = "the site's devices know it by this port, so end what listens there (`ss -ltnp` names it)"
         link = site.folder / SOCKET
-        plan = Plan(site.settings.bind, site.file.port, site.texts, site.folder / LOG, link, remedy)
+        plan = BrokerPlan(site.settings.bind, site.file.port, site.texts, site.folder / LOG, link, remedy)
         with running(plan) as broker:
             line = open_transport(Address(UNIX, str(link)), "members")
             line.start(events.put)
@@ -125,13 +125,13 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
             raise RunError(how_it_ended(broker.child))
 
 
-def _changes(site: Site, line: Transport, event: int | TransportEvent) -> bool:
+def _changes(site: SiteBroker, line: Transport, event: int | TransportEvent) -> bool:
     """Whether Mosquitto has to read something else now."""
     fleet, name = site.file.fleet, site.file.name
     match event:
         case signal.SIGHUP:
             return unless_torn(site.read_again) is not None
-        case Connected():
+        case ConnectionMade():
             line.subscribe(sites.list_topic(fleet, name))
             _say(site, line)
         case Message(payload=payload) if payload:
@@ -142,7 +142,7 @@ def _changes(site: Site, line: Transport, event: int | TransportEvent) -> bool:
     return False
 
 
-def _say(site: Site, line: Transport) -> None:
+def _say(site: SiteBroker, line: Transport) -> None:
     """Publish which list is in force, for the command that revokes."""
     topic = sites.read_topic(site.file.fleet, site.file.name)
     line.publish(topic, str(site.members.number).encode(), retain=True)

@@ -4,10 +4,10 @@
      "centre": "mqtts://server.local:8883", "coordinator": "ed25519:...", "ca": PEM, "certificate": PEM, "key": PEM,
      "bridge_certificate": PEM, "bridge_key": PEM, "members": {"number": 7, "devices": ["pi-07"], "revoked": PEM}}
 
-A site is a member of the fleet: its bridge has a certificate of the site's name, may speak for the devices of the site
-alone, and is put out as a device is. Who belongs to the site, and whose certificates no longer count, is
-told to it over the bridge whenever that changes: a list that is signed with the coordinator's key and numbered, so that
-no older one takes its place, even at a hostile broker. It stands at the fleet's broker for a site that is away.
+A site is a member of the fleet: its bridge has a certificate with the site's name, may pass on messages of the site's
+own devices only, and is revoked like a device. The coordinator sends the site a list of its members and of revoked
+certificates whenever one of them changes. The list is signed with the coordinator's key and numbered, so that no older
+one can take its place, even at a hostile broker. It is retained at the fleet's broker, for a site that is away.
 """
 
 import base64
@@ -20,10 +20,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError, WireError
-from edgefl.fleet.administration import SERVER, Fleet
+from edgefl.fleet.administration import SERVER, FleetAdministration
 from edgefl.fleet.authority import check_host, key_pem, new_key
 from edgefl.fleet.kit import Pem
-from edgefl.fleet.members import Member, Members, Record, check_device
+from edgefl.fleet.members import FleetRecord, Member, Members, check_device
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 from edgefl.wire import key_file, signing
@@ -35,7 +35,7 @@ LIMIT = 4 << 20  # bytes of a file or list
 PREFIX = b"edgefl site list 1\0"  # what the coordinator's key signs here can never be taken for something else
 
 
-class SiteMembers(Record):
+class SiteMembers(FleetRecord):
     """Who belongs to a site; of two lists the one with the larger number counts."""
 
     site: str
@@ -44,7 +44,7 @@ class SiteMembers(Record):
     revoked: Annotated[str, Field(max_length=LIMIT)]  # the revocation list, PEM
 
 
-class SiteFile(Record):
+class SiteFile(FleetRecord):
     """What the server of a site is given; its owner can act as that site."""
 
     format: Literal["edgefl site"] = "edgefl site"
@@ -63,7 +63,9 @@ class SiteFile(Record):
     members: SiteMembers
 
 
-def add(fleet: Fleet, name: str, hosts: Sequence[str], port: int, now: datetime, *, replace: bool) -> SiteFile:
+def add(
+    fleet: FleetAdministration, name: str, hosts: Sequence[str], port: int, now: datetime, *, replace: bool
+) -> SiteFile:
     """A site of the fleet, whose broker is reached by these names; with `replace`, new keys for one that is there."""
     check_device(name)
     hosts = tuple(check_host(host) for host in hosts)
@@ -95,7 +97,7 @@ def add(fleet: Fleet, name: str, hosts: Sequence[str], port: int, now: datetime,
     )
 
 
-def members_of(fleet: Fleet, name: str) -> SiteMembers:
+def members_of(fleet: FleetAdministration, name: str) -> SiteMembers:
     """Who belongs to a site, as it stands on disk."""
     members, revoked = fleet.members, fleet.revocations.decode()
     return SiteMembers(site=name, number=members.changes, devices=devices_of(members.active(), name), revoked=revoked)
@@ -121,7 +123,7 @@ def read_topic(fleet: str, site: str) -> str:
     return f"{site_topic(fleet, site)}/read"
 
 
-def signed_list(fleet: Fleet, name: str) -> bytes:
+def signed_list(fleet: FleetAdministration, name: str) -> bytes:
     """The list of a site as it stands at the broker."""
     statement = members_of(fleet, name).model_dump_json().encode()
     signer = key_file.opened(fleet.folder.signing_key, "the coordinator's", elsewhere="let this user read it", lost="")

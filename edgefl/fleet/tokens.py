@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import Field, RootModel, ValidationError
 
 from edgefl.base.errors import ConfigError
-from edgefl.fleet.administration import Fleet
-from edgefl.fleet.members import LIMIT, Record, check_device
+from edgefl.fleet.administration import FleetAdministration
+from edgefl.fleet.members import LIMIT, FleetRecord, check_device
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 
@@ -27,7 +27,7 @@ NAME = "tokens.json"
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Token(Record):
+class JoinToken(FleetRecord):
     """What the word says."""
 
     name: str
@@ -41,7 +41,7 @@ class Token(Record):
         return PREFIX + base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
 
 
-class Expected(Record):
+class ExpectedDevice(FleetRecord):
     """A device that the bearer of the secret may become."""
 
     name: str
@@ -51,17 +51,17 @@ class Expected(Record):
     site: str = ""
 
 
-class Waiting(RootModel[dict[Hex, Expected]]):
+class UnusedTokens(RootModel[dict[Hex, ExpectedDevice]]):
     """Those that have not come yet, by the hash of their secret."""
 
 
-def read(text: str) -> Token:
+def read(text: str) -> JoinToken:
     """The token of this word."""
     try:
         if len(text) > LONGEST or not text.startswith(PREFIX):
             raise ValueError
         raw = text.removeprefix(PREFIX)
-        token = Token.model_validate(parse_json(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4))))
+        token = JoinToken.model_validate(parse_json(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4))))
         check_device(token.name)
     except (ValueError, binascii.Error, ConfigError):  # a ValidationError is a ValueError
         raise ConfigError("--token: this is no token, or not the whole of it; copy it again") from None
@@ -69,7 +69,7 @@ def read(text: str) -> Token:
 
 
 def issue(
-    fleet: Fleet,
+    fleet: FleetAdministration,
     name: str,
     now: datetime,
     lasts: timedelta,
@@ -77,7 +77,7 @@ def issue(
     replace: bool,
     data: dict[str, Any] | None,
     site: str = "",
-) -> Token:
+) -> JoinToken:
     """A token for a device that is not a member yet, or that begins anew."""
     check_device(name)
     if name in fleet.members.active() and not replace:
@@ -86,10 +86,10 @@ def issue(
     secret = secrets.token_urlsafe(24)
     with fleet.folder.changing():
         waiting = {key: one for key, one in _waiting(fleet).items() if one.name != name and one.expires > now}
-        waiting[_hash(secret)] = Expected(name=name, expires=now + lasts, replace=replace, data=data, site=site)
+        waiting[_hash(secret)] = ExpectedDevice(name=name, expires=now + lasts, replace=replace, data=data, site=site)
         _write(fleet, waiting)
     settings = fleet.settings
-    return Token(
+    return JoinToken(
         name=name,
         host=settings.hosts[0],
         port=settings.enrolment_port,
@@ -98,7 +98,7 @@ def issue(
     )
 
 
-def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | None:
+def redeem(fleet: FleetAdministration, secret: str, name: str, now: datetime) -> ExpectedDevice | None:
     """Use up the token with this secret and return its device; None if there is no such token, or no longer.
 
     Call it within `folder.changing()` and admit the device there too: a revocation meanwhile then finds either.
@@ -112,7 +112,7 @@ def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | No
     return expected
 
 
-def withdraw(fleet: Fleet, name: str) -> None:
+def withdraw(fleet: FleetAdministration, name: str) -> None:
     """Void the tokens that were made for this device."""
     with fleet.folder.changing():
         waiting = _waiting(fleet)
@@ -121,7 +121,7 @@ def withdraw(fleet: Fleet, name: str) -> None:
             _write(fleet, left)
 
 
-def pending(fleet: Fleet, now: datetime) -> set[str]:
+def pending(fleet: FleetAdministration, now: datetime) -> set[str]:
     """The names of those that may still come."""
     return {one.name for one in _waiting(fleet).values() if one.expires > now}
 
@@ -130,17 +130,17 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _waiting(fleet: Fleet) -> dict[str, Expected]:
+def _waiting(fleet: FleetAdministration) -> dict[str, ExpectedDevice]:
     path = fleet.folder.path / NAME
     try:
         if path.stat().st_size > LIMIT:
             raise ConfigError(f"{path}: larger than {LIMIT >> 20} MiB, so not one of our files")
-        return Waiting.model_validate_json(path.read_bytes()).root
+        return UnusedTokens.model_validate_json(path.read_bytes()).root
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path}: cannot be read; delete it and give new tokens ({type(error).__name__})") from None
 
 
-def _write(fleet: Fleet, waiting: dict[str, Expected]) -> None:
-    write_atomically(fleet.folder.path / NAME, Waiting(waiting).model_dump_json(indent=1).encode())
+def _write(fleet: FleetAdministration, waiting: dict[str, ExpectedDevice]) -> None:
+    write_atomically(fleet.folder.path / NAME, UnusedTokens(waiting).model_dump_json(indent=1).encode())

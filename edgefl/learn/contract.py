@@ -148,7 +148,7 @@ class Stage(Protocol):
 class Algorithm(Protocol):
     """A federated algorithm; its fields are its hyper-parameters. What else it may have: `Traits`, and what is below.
 
-    `training.local.LocalTraining` has all but a name and the stages: one that derives from it says what is different.
+    `training.local.LocalTraining` has all but a name: one that derives from it says what is different.
     """
 
     @property

@@ -1,23 +1,23 @@
-"""No device outweighs the others: what an answer may do to a model is bounded by the other answers, not by its word.
+"""No device outweighs the others: the other answers bound what an answer may do to a model, not its own claims.
 
     weight   up to `weight_cap` times the usual one, and never more than that of all the others, were they usual
     length   up to `norm_cap` times the usual one: of the update, and of the statistics in it
              up to `extra_cap` times the usual one: of each array beside it
 
-What is within its bound stays as it is. Up to `FADES` times the bound it is clipped to it: an honest device that was
-long away, or has data unlike all others, counts as much as any may. Beyond that it fades, the further the more: c
-times where fading begins becomes the c-th part of the bound, and where the update itself is so long, its weight is
-divided by c as well. Arrays beside the update fade from their bound on, which is wide. So the most that can be had is
-the bound, and a very long answer hardly counts.
+A value within its bound stays as it is. Up to `FADES` times the bound it is clipped to the bound: an honest device that
+was away for long, or has unusual data, still counts as much as any device may. Beyond that it fades: a value of c times
+`FADES` times the bound becomes the c-th part of the bound. If the update itself is so long, its weight is divided by c
+as well. Arrays beside the update fade from their bound on, which is wide. So no answer exceeds the bound, and a very
+long one hardly counts.
 
-What is usual is the median of this round's answers or the median of the last rounds' medians, whichever is larger: one
-number per device and round, only of answers that are merged, and none above its bound. A device that answers more
-often, louder or to no purpose moves nothing, as long as fewer than half of the answers lie. Of two answers, one may
-weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other; one
-weight alone is not bounded, nor a length with nothing beside or before it.
+The usual value is the median of this round's answers or the median of the last rounds' medians, whichever is larger.
+Each device counts once per round, only merged answers count, and no value counts above its bound. So a device gains
+nothing by more frequent or larger answers, as long as fewer than half of the answers lie. Of two answers, one may
+weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other. A
+single weight is not bounded, nor a length without another one in this round or before.
 
-A gateway's answer is bounded as the devices that it speaks for would be, were they all alike: a gateway that lies
-does what as many lying devices could do. How many it may speak for is the operator's word (`guards.speaks_for`).
+A gateway's answer is bounded like the answers of its devices, if they were all alike. A gateway that lies does as much
+harm as that number of lying devices. The operator sets how many devices it may speak for (`guards.speaks_for`).
 
 The medians are part of the run's state (`RunState.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
@@ -35,7 +35,7 @@ from edgefl.learn.contract import Update
 
 NAME = "guards"  # of the state; no stage may be called so
 ROUNDS = 16  # whose medians are remembered
-FADES = 4.0  # times its bound, from which on an answer is not honest any more, only loud
+FADES = 4.0  # times its bound; an answer beyond that is no longer plausible, and fades
 WEIGHT, DELTA, STATISTICS, EXTRA = "weight", "delta", "statistics", "extra/"
 
 Lengths = Mapping[str, float]  # by the name of the array
@@ -43,7 +43,7 @@ Lengths = Mapping[str, float]  # by the name of the array
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How many times the usual one answer may be; infinity: as much as it likes."""
+    """The bounds as multiples of the usual value; infinity: no bound."""
 
     weight: float = inf
     norm: float = inf
@@ -59,7 +59,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The answers as they may be merged, what was learned from them, and what was taken from whom."""
+    """The bounded answers, the next state, and by which factors answers were scaled down."""
 
     updates: Mapping[str, Update]
     late: Mapping[str, Update]
@@ -70,9 +70,9 @@ class Bounded:
 def bound(
     updates: Mapping[str, Update], late: Mapping[str, Update], state: State, *, trainable: int, caps: Caps
 ) -> Bounded:
-    """The answers of a round within their bounds; an answer that is within them is handed on as it is.
+    """Scale the answers of a round down to their bounds; return those within them unchanged.
 
-    Late answers that are only shown to the stages have the same bounds, and teach nothing.
+    Late answers that are only shown to the stages have the same bounds, and do not change the medians.
     """
     if caps.off or not (updates or late):
         return Bounded(updates, late, state)
@@ -80,11 +80,11 @@ def bound(
     lengths = {device: _lengths(update.opened(), trainable) for device, update in (fresh | dict(late)).items()}
     limits, medians = _limits([lengths[device] for device in fresh], state, caps)
     factors = {device: _factors(lengths[device], limits) for device in lengths}
-    heard = {device: update.weight * _fading(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
-    each = {device: weight / fresh[device].devices for device, weight in heard.items()}
+    faded = {device: update.weight * _fading(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
+    each = {device: weight / fresh[device].devices for device, weight in faded.items()}
     allowed = _weights(each, state, caps, sum(update.devices for update in fresh.values()))
     weights = {
-        device: heard[device] if one == each[device] else one * fresh[device].devices for device, one in allowed.items()
+        device: faded[device] if one == each[device] else one * fresh[device].devices for device, one in allowed.items()
     }
     changed = {device: dict(by_part) for device, by_part in factors.items() if by_part}
     for device, weight in weights.items():
@@ -101,7 +101,7 @@ def bound(
 
 
 def lower_median(numbers: Iterable[float]) -> float:
-    """The one in the middle; of two the smaller, so that half of the answers cannot raise it."""
+    """Return the median; of an even number the smaller middle one, so that half of the answers cannot raise it."""
     ordered = sorted(numbers)
     return ordered[(len(ordered) - 1) // 2]
 
@@ -111,14 +111,14 @@ def _weights(claimed: Mapping[str, float], state: State, caps: Caps, fleet: int)
     if len(claimed) < 2 or caps.weight == inf:
         return dict(claimed)
     usual = max(lower_median(claimed.values()), _known(state, WEIGHT))
-    heard = {device: weight * factor(weight, caps.weight * usual) for device, weight in claimed.items()}
-    if len(claimed) == 2:  # who whispers must not make the other one look like a shouter
-        return {device: max(weight, min(claimed[device], usual)) for device, weight in heard.items()}
-    return {device: min(weight, (fleet - 1) * usual) for device, weight in heard.items()}
+    faded = {device: weight * factor(weight, caps.weight * usual) for device, weight in claimed.items()}
+    if len(claimed) == 2:  # a tiny weight must not make an honest one look large
+        return {device: max(weight, min(claimed[device], usual)) for device, weight in faded.items()}
+    return {device: min(weight, (fleet - 1) * usual) for device, weight in faded.items()}
 
 
 def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[str, float], State]:
-    """How long each array may be, and the medians with this round's among them."""
+    """Return the longest allowed length of each array, and the medians with those of this round appended."""
     by_name: dict[str, list[float]] = {}
     for lengths in answers:
         for name, length in lengths.items():
@@ -133,7 +133,7 @@ def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[
 
 
 def factor(size: float, limit: float, fades: float = FADES) -> float:
-    """What something of this size is multiplied by; from `fades` times the limit on it fades."""
+    """Return the factor for a value of this size: 1, clipped to the limit, or beyond `fades` limits faded."""
     if size <= limit:
         return 1.0
     clipped = limit / size

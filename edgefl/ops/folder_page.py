@@ -17,8 +17,8 @@ from edgefl.ops.coordination import coordination
 from edgefl.system.disk import FolderDisk
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.page.feed import Feed
-from edgefl.watch.page.history import History
-from edgefl.watch.page.server import Server
+from edgefl.watch.page.history import PastRuns
+from edgefl.watch.page.server import PageServer
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class FolderPage:
         self._read()
         self._look_for_coordinator()
         folder = disk.folder.resolve()
-        self.server = Server(page, self.feed, History(folder.parent, folder.name))
+        self.server = PageServer(page, self.feed, PastRuns(folder.parent, folder.name))
         self._thread = Thread(target=self._follow, name="folder", daemon=True)
         self._thread.start()
 

@@ -21,7 +21,7 @@ from edgefl.ops.coordination import coordination
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 from edgefl.watch.overview.overview import Overview
-from edgefl.watch.report.contents import Contents, Spent
+from edgefl.watch.report.contents import Contents, PrivacySpent
 from edgefl.watch.report.page import page
 from edgefl.wire.address import without_password
 
@@ -81,7 +81,7 @@ def _file(table: Mapping[str, Any], origins: str | None) -> list[Shown]:
     return listing(entries, origin=True)
 
 
-def _spent(table: Mapping[str, Any], overview: Overview) -> tuple[Spent | None, str]:
+def _spent(table: Mapping[str, Any], overview: Overview) -> tuple[PrivacySpent | None, str]:
     """The bill of the device that gave most, as far as it follows from the answers that arrived.
 
     With it why it is not known here: a run's folder may not name code, but the run file on the command line may.
@@ -91,13 +91,13 @@ def _spent(table: Mapping[str, Any], overview: Overview) -> tuple[Spent | None, 
         algorithm = run.make_algorithm()
         bills = [bill for name in overview.devices if (bill := _bill(algorithm, name, overview)) is not None]
     except CodeRefused:
-        return None, "the run is of code that is run only for who names the run file, edgefl report run.toml"
+        return None, "the run uses code of its own, which runs only if you name the run file: edgefl report run.toml"
     except (EdgeflError, ValueError):  # of another version, or a bill that needs the model itself
         return None, ""
     return max(bills, key=lambda bill: bill.updates, default=None), ""
 
 
-def _bill(algorithm: object, device: str, overview: Overview) -> Spent | None:
+def _bill(algorithm: object, device: str, overview: Overview) -> PrivacySpent | None:
     if not isinstance(algorithm, Private):
         return None
     samples = overview.devices[device].samples
@@ -107,4 +107,4 @@ def _bill(algorithm: object, device: str, overview: Overview) -> Spent | None:
         return None
     cost = prices[0].of(len(prices))
     epsilon = cost["epsilon"] if isfinite(cost["epsilon"]) else None
-    return Spent(device, len(prices), epsilon, cost["delta"], prices[0].mechanism.mechanism)
+    return PrivacySpent(device, len(prices), epsilon, cost["delta"], prices[0].mechanism.mechanism)

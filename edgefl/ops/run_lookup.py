@@ -11,7 +11,7 @@ from coordinator.shell.known_runs import KnownRun
 from edgefl.base.errors import EdgeflError, RunError
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
-from edgefl.ops.sources import FolderSource, PageSource, Source
+from edgefl.ops.sources import FolderSource, PageSource, RunSource
 from edgefl.watch.overview.rows import Snapshot
 from edgefl.watch.overview.snapshot import plain
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RunLookup:
     """A run as it was found; `process` is the coordinator that is at work on it, where we can know."""
 
     where: str
-    source: Source
+    source: RunSource
     snapshot: Snapshot
     folder: Path | None = None  # None: on another machine
     process: int | None = None
@@ -49,7 +49,7 @@ class Looked:
         return {**about, **plain(self.snapshot)}
 
 
-def every_run(most: int | None) -> list[Looked]:
+def every_run(most: int | None) -> list[RunLookup]:
     """The runs on this machine: those that go on, then the last ones that do not."""
     runs = known_runs.known()
     active = [run for run in runs if run.process is not None]
@@ -57,7 +57,7 @@ def every_run(most: int | None) -> list[Looked]:
     return [looked for looked in each if looked is not None]
 
 
-def _readable(run: KnownRun) -> Looked | None:
+def _readable(run: KnownRun) -> RunLookup | None:
     """A run that cannot be read does not hide the others."""
     try:
         return _local(run)
@@ -66,11 +66,11 @@ def _readable(run: KnownRun) -> Looked | None:
         return None
 
 
-def find(word: str, token_file: Path | None = None, authority: Path | None = None) -> Looked:
+def find(word: str, token_file: Path | None = None, authority: Path | None = None) -> RunLookup:
     """Find a run by its name, its folder, its run file or the address of its page."""
     if word.startswith(("http://", "https://")):
         source = PageSource(word, token_file, authority)
-        return Looked(source.url, source, source.snapshot())
+        return RunLookup(source.url, source, source.snapshot())
     return _local(known_run(word))
 
 
@@ -82,7 +82,7 @@ def known_run(word: str) -> KnownRun:
     return known_runs.find(word)
 
 
-def look_again(looked: Looked) -> Looked:
+def look_again(looked: RunLookup) -> RunLookup:
     """The same run, now."""
     if looked.folder is None:
         return replace(looked, snapshot=looked.source.snapshot())
@@ -93,13 +93,13 @@ def look_again(looked: Looked) -> Looked:
         return _local(run)
 
 
-def _local(run: KnownRun) -> Looked:
+def _local(run: KnownRun) -> RunLookup:
     process, source = run.process, None
     if process is not None and run.page is not None:
         try:
             source = PageSource(run.page, run.token_file, run.authority)
-            return Looked(run.page, source, source.snapshot(), run.folder, process)
+            return RunLookup(run.page, source, source.snapshot(), run.folder, process)
         except EdgeflError:  # it has just ended, or is not for us: the folder is
             pass
     folder = FolderSource(run_disk(run.folder))
-    return Looked(str(run.folder), folder, folder.snapshot(), run.folder, process)
+    return RunLookup(str(run.folder), folder, folder.snapshot(), run.folder, process)

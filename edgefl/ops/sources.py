@@ -18,7 +18,7 @@ from edgefl.ops.coordination import coordination
 from edgefl.system.disk import FolderDisk
 from edgefl.system.json_text import parse_json
 from edgefl.watch.metrics_file import METRICS
-from edgefl.watch.overview.answer_times import Pace, Turn
+from edgefl.watch.overview.answer_times import AnswerTime, Pace
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import DeviceRow, Snapshot
 from edgefl.watch.overview.snapshot import cleaned, read
@@ -37,10 +37,10 @@ class DeviceStory:
 
     device: DeviceRow
     story: list[tuple[float, str]]
-    turns: list[Turn]
+    turns: list[AnswerTime]
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """Where a run can be read: its folder, or the address of its page."""
 
     def snapshot(self) -> Snapshot: ...
@@ -137,7 +137,7 @@ class PageSource:
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 raise ConfigError(
-                    f"{self.url}: its certificate is not believed ({reason.verify_message}): --ca FILE names the"
+                    f"{self.url}: its certificate is not trusted ({reason.verify_message}): --ca FILE names the"
                     " authority that made it; of a fleet, authority.crt"
                 ) from None
             raise RunError(f"{self.url}: cannot be reached ({reason}); does its coordinator run?") from None

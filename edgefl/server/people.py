@@ -24,7 +24,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, RootModel, ValidationError
 
 from edgefl.base.errors import ConfigError
-from edgefl.fleet.members import Record
+from edgefl.fleet.members import FleetRecord
 from edgefl.system.store import write_atomically
 from edgefl.watch.page import token as tokens
 from edgefl.wire.topics import check_name
@@ -36,7 +36,7 @@ COOKIE = "edgefl_server"
 LIMIT = 1 << 20  # bytes of the file
 
 
-class Person(Record):
+class Person(FleetRecord):
     """Somebody with a token; without `fleets`, for all of them."""
 
     role: Role

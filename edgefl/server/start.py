@@ -22,7 +22,7 @@ from coordinator.shell import known_runs
 from edgefl.base.errors import ConfigError, EdgeflError, StoreError
 from edgefl.base.events import Fact as DeviceFact
 from edgefl.fleet import broker, enrolment
-from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.administration import DEVICE, FleetAdministration
 from edgefl.fleet.audit import AuditLog, Deed
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
@@ -40,7 +40,7 @@ from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.service_manager import ServiceManager
 from edgefl.system.turns import Turns
-from edgefl.watch.fleet_inventory import Sightings
+from edgefl.watch.fleet_inventory import LastSeenWriter
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.page.feed import Feed
 from edgefl.wire import key_file
@@ -63,7 +63,7 @@ class Host:
         self.turns = Turns(self.clock, manager.beat, manager.every)
         self.folder = places.folder()
         self.feeds = {name: Feed(Overview()) for name in file.server.fleets}
-        self.inventories = {name: Sightings(FleetFolder(name).seen) for name in file.server.fleets}
+        self.inventories = {name: LastSeenWriter(FleetFolder(name).seen) for name in file.server.fleets}
         self.coordinators = CoordinatorProcesses(self.folder, self.turns.put)
         self.audit = AuditLog.opened(self.folder)
         self.people = People(self.folder, file.proxy.as_people())
@@ -180,7 +180,7 @@ def delete_run(submission: Submission, name: str) -> None:
 @contextmanager
 def _broker(name: str, over: threading.Event, reload: threading.Event) -> Iterator[None]:
     """Run the fleet's broker until the block ends; one that another process runs is left alone."""
-    fleet, up = Fleet(name), threading.Event()
+    fleet, up = FleetAdministration(name), threading.Event()
 
     def tend() -> None:
         while not over.is_set():
@@ -213,7 +213,7 @@ def _broker(name: str, over: threading.Event, reload: threading.Event) -> Iterat
 @contextmanager
 def _enrolment(name: str, over: threading.Event, reload: threading.Event) -> Iterator[None]:
     """Let devices with a token in until the block ends."""
-    fleet = Fleet(name)
+    fleet = FleetAdministration(name)
 
     def joined(device: str) -> None:
         log.info("joined fleet=%s device=%s", name, device)

@@ -23,10 +23,10 @@ from blake3 import blake3
 
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Array, State
-from edgefl.job.run.work import Done, ModelRef, Result
-from edgefl.sim.engines import Engine, Order
+from edgefl.job.run.work import ModelRef, Result, WorkResult
+from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.system.disk import Disk
-from edgefl.system.record_log import Placed, Record, RecordLog
+from edgefl.system.record_log import PlacedRecord, Record, RecordLog
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class AnswerJournal:
     def __init__(self, disk: Disk, seconds: float) -> None:
         self._log, self._seconds = RecordLog(disk, ANSWERS), seconds
         self._lock = Lock()  # several devices may train at a time
-        self._known: dict[str, Placed] = {}
+        self._known: dict[str, PlacedRecord] = {}
         self._waiting: dict[str, Record] = {}
         self._bytes, self._written_at, self._full = 0, time.monotonic(), False
         if disk.size(ANSWERS) is not None:
@@ -53,13 +53,13 @@ class AnswerJournal:
         """Whether there were answers when this process began."""
         return bool(self._known)
 
-    def find(self, key: str) -> Done | None:
+    def find(self, key: str) -> WorkResult | None:
         """The answer to this order, if it was given before."""
         with self._lock:
             placed = self._known.get(key)
         return None if placed is None else _done(placed.note, bytes(self._log.body(placed)))
 
-    def add(self, key: str, done: Done) -> None:
+    def add(self, key: str, done: WorkResult) -> None:
         """It will be on the disk in a while."""
         kept = {name: np.asarray(array, order="C") for name, array in done.kept.items()}
         arrays = [(name, array.dtype.str, array.shape) for name, array in kept.items()]
@@ -112,10 +112,10 @@ class JournalledEngine:
     def __init__(self, engine: Engine, journal: AnswerJournal) -> None:
         self._engine, self._journal, self.parallel = engine, journal, engine.parallel
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         return [self._answer(model_ref, order) for order in orders]  # the emulator has one at a time
 
-    def _answer(self, model_ref: ModelRef, order: Order) -> Done:
+    def _answer(self, model_ref: ModelRef, order: DeviceOrder) -> WorkResult:
         if self._journal.holds_some and (known := self._journal.find(_key(model_ref, order))) is not None:
             return known
         began = time.perf_counter()
@@ -125,7 +125,7 @@ class JournalledEngine:
             self._journal.add(_key(model_ref, order), done)
         return done
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         return self._engine.results(orders)
 
 
@@ -139,7 +139,7 @@ def journalled(engine: Engine, disk: Disk, seconds: float) -> Iterator[Engine]:
         journal.close()
 
 
-def _key(model_ref: ModelRef, order: Order) -> str:
+def _key(model_ref: ModelRef, order: DeviceOrder) -> str:
     """All that an answer depends on, beside the run itself; the id of a model is its hash."""
     task, hash = order.task, blake3()
     words = model_ref, order.device, order.pace, task.round, task.budget, task.purpose, task.evaluates
@@ -157,7 +157,7 @@ def _add(hash: blake3, table: Mapping[str, Array]) -> None:
         hash.update(array.reshape(-1).view(np.uint8).data)
 
 
-def _done(note: Mapping[str, Any], body: bytes) -> Done:
+def _done(note: Mapping[str, Any], body: bytes) -> WorkResult:
     kept: State = {}
     at = note["frame"]
     for name, kind, shape in note["kept"]:
@@ -165,4 +165,4 @@ def _done(note: Mapping[str, Any], body: bytes) -> Done:
         # In memory of its own, as when it was trained: numpy adds up numbers in another order that stand elsewhere.
         kept[name] = np.frombuffer(body, dtype, prod(shape), at).reshape(shape).copy()
         at += kept[name].nbytes
-    return Done(body[: note["frame"]], kept, note["pace"], note["steps"])
+    return WorkResult(body[: note["frame"]], kept, note["pace"], note["steps"])

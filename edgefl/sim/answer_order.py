@@ -22,7 +22,7 @@ from edgefl.sim.stragglers import cut
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AnswerTurn:
     """An answer: whose it is, and the round whose model it began with."""
 
     device: str
@@ -31,12 +31,12 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RoundOrder:
     """One round: whom it asked, and what it merged."""
 
     round: int
     asked: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[AnswerTurn, ...]
 
     @property
     def ages(self) -> dict[str, int]:
@@ -44,17 +44,17 @@ class Course:
         return {turn.device: self.round - turn.began for turn in self.turns}
 
 
-def recorded(facts: Iterable[Fact]) -> Iterator[Course]:
+def recorded(facts: Iterable[Fact]) -> Iterator[RoundOrder]:
     """What a run's story tells of its rounds."""
-    asked, turns = dict[str, None](), dict[str, Turn]()
+    asked, turns = dict[str, None](), dict[str, AnswerTurn]()
     for fact in facts:
         match fact:
             case Asked(devices=devices):
                 asked |= dict.fromkeys(devices)
             case Answered(device, began, verdict="accepted", steps=steps):
-                turns[device] = Turn(device, began, steps or None)
+                turns[device] = AnswerTurn(device, began, steps or None)
             case Closed(round, devices):
-                yield Course(round, tuple(asked), tuple(turns[device] for device in devices))
+                yield RoundOrder(round, tuple(asked), tuple(turns[device] for device in devices))
                 asked = {}
 
 
@@ -92,10 +92,10 @@ class VirtualOrder:
     ends: list[tuple[int, int, str, int]] = field(default_factory=list)  # a heap: when, which in order, who, from what
     number: int = 0  # of those who were asked
 
-    def __iter__(self) -> Iterator[Course]:
+    def __iter__(self) -> Iterator[RoundOrder]:
         return self
 
-    def __next__(self) -> Course:
+    def __next__(self) -> RoundOrder:
         """The next round."""
         self.round, run = self.round + 1, self.job.run
         for name, loss in self.losses.items():
@@ -109,7 +109,7 @@ class VirtualOrder:
             if len(turns) < run.quorum:
                 asked += self._ask(self.round, order, run.cohort, turns)
         self.known.update((turn.device, replace(self.known[turn.device], counted=self.round)) for turn in turns)
-        return Course(self.round, tuple(asked), tuple(turns))
+        return RoundOrder(self.round, tuple(asked), tuple(turns))
 
     def memory(self) -> dict[str, Any]:
         """Where it stands between two rounds, as JSON has it."""
@@ -124,7 +124,7 @@ class VirtualOrder:
         self.known.update((name, Candidate(**one)) for name, one in memory["known"].items())
         self.ends = [(when, number, name, began) for when, number, name, began in memory["ends"]]
 
-    def _ask(self, round: int, order: Iterable[str], most: int, turns: list[Turn]) -> list[str]:
+    def _ask(self, round: int, order: Iterable[str], most: int, turns: list[AnswerTurn]) -> list[str]:
         """Ask devices that are neither at work nor in this round, up to the number that may be at work."""
         counted = {turn.device for turn in turns}
         free = [name for name in order if name not in self.at_work and name not in counted]
@@ -135,14 +135,14 @@ class VirtualOrder:
             self.number += 1
         return asked
 
-    def _came(self, so: Callable[[], bool], most: int | None = None) -> Iterator[Turn]:
+    def _came(self, so: Callable[[], bool], most: int | None = None) -> Iterator[AnswerTurn]:
         """The next answers."""
         while self.ends and most != 0 and so():
             self.now, _, name, began = heappop(self.ends)
             if self.at_work.get(name) == began:  # otherwise it was too old
                 del self.at_work[name]
                 most = None if most is None else most - 1
-                yield Turn(name, began)
+                yield AnswerTurn(name, began)
 
     def _forget_before(self, oldest: int) -> None:
         """What began earlier would be refused: its device is asked anew."""

@@ -19,7 +19,7 @@ from edgefl.learn.data.split import Split
 from edgefl.sim.early_end import EarlyEnd
 from edgefl.sim.engines import engine
 from edgefl.sim.loop import simulate
-from edgefl.sim.loop_memory import Ended, Keeper, LoopMemory, forget, unasked
+from edgefl.sim.loop_memory import Ended, LoopMemory, LoopStorage, forget, unasked
 from edgefl.sim.own_models import KeepOwn, own_models
 
 Prepare: TypeAlias = Callable[[RunFile, Path | None], tuple[Job, Split]]
@@ -34,18 +34,18 @@ def play(
     workers: int | None = None,
     prepare: Prepare = jobs.prepare,
     watch: Watch = jobs.unwatched,
-    keeper: Keeper | None = None,
+    storage: LoopStorage | None = None,
     keep_own: KeepOwn | None = None,
 ) -> RunState:
     """Play the run to its end; `prepare` may hand out a job that is there already, `watch` sees every state.
 
-    A `keeper` knows where the run stood when it was interrupted, if it was, and is shown where it stands; `keep_own` is
+    `storage` knows where the run stood when it was interrupted, if it was, and is shown where it stands; `keep_own` is
     given the devices' own models of a personalised run, however it ends. Learning that diverges is a result: the run
     ends with its last finite model, and `Done.stopped` says so.
     """
     job, held = prepare(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
-    since = keeper.recall(job) if keeper else None
+    since = storage.recall(job) if storage else None
     if since:
         tell(Resumed(since.run_state.round + 1, at=time()))
     early, last = EarlyEnd(job, since), list[RunState]()
@@ -56,8 +56,8 @@ def play(
 
     def seen(run_state: RunState) -> None:
         last[:] = [run_state]
-        if keeper:
-            keeper.watch(run_state)
+        if storage:
+            storage.watch(run_state)
         watch(run_state)
 
     def ended(states: Callable[[str], State], names: Iterable[str]) -> None:
@@ -67,15 +67,15 @@ def play(
     asked = ended if keep_own and is_personal(job.algorithm) else unasked
     try:
         run_state = _driven(
-            job, devices, heard, seen, emulated=emulated, workers=workers, keeper=keeper, since=since, ended=asked
+            job, devices, heard, seen, emulated=emulated, workers=workers, storage=storage, since=since, ended=asked
         )
     except Diverged as error:
         if not last:
             raise  # the model that it should begin with is none
         run_state, done = early.diverged(last[0], error)
         tell(done)
-    if keeper:
-        keeper.end(job, run_state)
+    if storage:
+        storage.end(job, run_state)
     return run_state
 
 
@@ -92,7 +92,7 @@ def _driven(
     *,
     emulated: bool,
     workers: int | None,
-    keeper: Keeper | None = None,
+    storage: LoopStorage | None = None,
     since: LoopMemory | None = None,
     ended: Ended = unasked,
 ) -> RunState:
@@ -100,9 +100,9 @@ def _driven(
         if on_virtual_clock(job.run, emulated=emulated):
             from edgefl.sim.emulator import emulate  # noqa: PLC0415 - the services come with it
 
-            with keeper.journalled(training) if keeper else nullcontext(training) as trained:
+            with storage.journalled(training) if storage else nullcontext(training) as trained:
                 return emulate(job, devices, tell, engine=trained, watch=watch, ended=ended)
         if job.run.budget.needs_a_clock:
             raise ConfigError("[budget] seconds and joules need a virtual clock: give [fleet] profiles, or --emulate")
-        keep = partial(keeper.offer, job) if keeper else forget
+        keep = partial(storage.offer, job) if storage else forget
         return simulate(job, devices, tell, engine=training, watch=watch, keep=keep, since=since, ended=ended)

@@ -14,11 +14,12 @@ from edgefl.job.run.job import Job, RunState
 from edgefl.sim.loop_memory import LoopMemory
 
 
-class Stopped(Exception):  # noqa: N818 - no error: a callback asked for the end
+class StoppedByCallback(Exception):  # noqa: N818 - no error: a callback asked for the end
     """A callback ended the run."""
 
 
-EARLY = (Stopped, Diverged)  # ends of a run whose last model, and what devices keep, are a result all the same
+# Ends of a run whose last model, and what devices keep, are a result all the same.
+EARLY = (StoppedByCallback, Diverged)
 
 
 class EarlyEnd:

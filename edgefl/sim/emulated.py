@@ -13,23 +13,27 @@ from hashlib import sha256
 from math import ceil, inf
 from typing import Any
 
+from device_agent.shell.board import Board
 from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
-from device_agent.shell.training import Failed, Trained
+from device_agent.shell.training import WorkDone, WorkFailed
 from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.job.run.simulated_fleet import back_end
+from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.training.local import LocalTraining
-from edgefl.sim.engines import Engine, Order
+from edgefl.sim import availability_trace
+from edgefl.sim.availability_trace import Spans, until
+from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.stragglers import cut
 from edgefl.sim.world import Process, World
-from edgefl.system.hardware.profiles import Availability, Hardware, assign, reference_seconds
+from edgefl.system.hardware.profiles import Availability, Hardware, reference_seconds
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 
@@ -38,16 +42,17 @@ FORWARD = 1 / 3  # of a step: what a batch takes that is only looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """What a device is made of."""
 
     hardware: Hardware
     dropout: float
     availability: Availability | None
+    spans: Spans | None = None  # of a trace, when it is there; None: there is no trace
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EmulatedContext:
     """What all devices share."""
 
     job: Job
@@ -60,13 +65,13 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Device:
+class EmulatedDevice:
     """One machine, and the agent on it while it is up."""
 
     name: str
     data: Dataset
-    kind: Kind
-    around: Surroundings
+    kind: DeviceKind
+    around: EmulatedContext
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     process: Process | None = None
     agent: Agent | None = None
@@ -81,6 +86,8 @@ class Device:
     def begin(self) -> bool:
         """Switch it on, somewhere in the middle of its hours; gives back whether its line is up."""
         hours, world = self.kind.availability, self.around.world
+        if self.kind.spans is not None:
+            return self._begin_by_trace(self.kind.spans)
         if hours is not None:
             moment = seeds.stream(self._seed, self.name, "availability").random() * (hours.on + hours.off)
             self.offline_until = hours.on + hours.off - moment if moment >= hours.on else 0.0
@@ -88,9 +95,32 @@ class Device:
         self.boot()
         return self.offline_until <= world.now
 
+    def _begin_by_trace(self, spans: Spans) -> bool:
+        """Switch it on when it is there for the first time; each span ends with its line, the last with the machine."""
+        world = self.around.world
+        for _, end in spans:
+            world.at(end, self._leaves)
+        here = bool(spans) and spans[0][0] <= world.now
+        if here:
+            self.boot()
+        elif spans:
+            world.at(spans[0][0], self.boot)
+        return here
+
+    def _leaves(self) -> None:
+        """A span of its trace is over: its line is down until the next one."""
+        back = until(self.kind.spans or (), now := self.around.world.now)
+        self.offline_until = back
+        if back < inf:
+            self.around.broker.cut(self.name, seconds=back - now)
+        elif self.process is not None:
+            self.process.kill()
+
     def boot(self) -> None:
         """Start the agent on whatever is on the disk."""
         around = self.around
+        if self.offline_until == inf:  # it broke down in the last span of its trace
+            return
         self.process = process = around.world.process(self.name)
         client = around.broker.client(self.name, self.kind.hardware.line, process)
         client.blocked = self.offline_until
@@ -98,8 +128,9 @@ class Device:
             DeviceIdentity(
                 self.name,
                 around.job.run.broker.fleet,
-                back_end="torch" if around.job.graphs is None else "onnx",
+                back_end=back_end(around.job),
                 host="",
+                board=Board(self.kind.hardware.profile.arch, self.kind.hardware.profile.memory_mb),
                 signer=simulated_keys.signer(self._seed, self.name),
             ),
             process.wiring(client, self._seconds, around.executor),
@@ -134,11 +165,11 @@ class Device:
 
     # ---- its work ----------------------------------------------------------------------------------------------
 
-    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> WorkResult:
         """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
-        order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
+        order = DeviceOrder(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
         self.looking = FORWARD * pace * _looks(worker, task)
         try:
             (done,) = self.around.engine.train(model_ref, [order])
@@ -149,10 +180,10 @@ class Device:
 
     def _seconds(self, events: Sequence[Any]) -> float:
         """How long the training took, by what it told; for ever, if the machine breaks down over it."""
-        failed = next((event for event in events if isinstance(event, Failed)), None)
+        failed = next((event for event in events if isinstance(event, WorkFailed)), None)
         if failed is not None and self.failure is not None:
             self.around.failures.setdefault(failed.round, self.failure)
-        trained = next((event for event in events if isinstance(event, Trained)), None)
+        trained = next((event for event in events if isinstance(event, WorkDone)), None)
         if trained is None:
             return 0.0
         self.trainings += 1
@@ -171,17 +202,20 @@ class Device:
         return self.around.job.run.run.seed
 
 
-def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
+def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, DeviceKind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
     fleet = job.run.fleet or EmulatedFleet()
-    counts = fleet.profiles or {"ideal": len(devices)}
-    profiles = assign(counts, tuple(devices), job.run.run.seed)
+    profiles, spans = (
+        fleet.kinds_of(tuple(devices), job.run.run.seed),
+        availability_trace.of_run(job.run, devices) or {},
+    )
     reference = reference_seconds(job.model.layout.trainable, _batch(job.algorithm), fleet.ms_per_step)
     by_device = {}
     for name in devices:
-        profile = fleet.registry[profiles[name]]
+        profile = profiles[name]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
-        by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+        hours = profile.availability or fleet.availability
+        by_device[name] = DeviceKind(Hardware(profile, reference), dropout, hours, spans.get(name))
     return by_device
 
 

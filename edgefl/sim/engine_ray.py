@@ -26,15 +26,16 @@ import numpy as np
 
 from edgefl.base.errors import ConfigError, RunError
 from edgefl.base.vector import State, Vector
-from edgefl.job.run.work import Done, ModelRef, Result
+from edgefl.job.run.work import ModelRef, Result, WorkResult
 from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.engines import Order, Plan, done, result, workers
+from edgefl.sim.engines import DeviceOrder, ModelRecipe, done, result, workers
 from edgefl.system import user_code
+from edgefl.system.environment import environment
 from edgefl.system.scratch import Scratch
 
 Actor: TypeAlias = Any  # Ray makes their class while it runs
-T = TypeVar("T", Done, Result)
+T = TypeVar("T", WorkResult, Result)
 
 NOTHING = np.zeros(0, np.float32)
 PATIENCE = 5.0  # seconds until the head of a cluster must have answered
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundBroadcast:
     """What all devices of a round are told: it travels once to each node, not with every order."""
 
     params: Vector
@@ -53,34 +54,34 @@ class Told:
     previous: Vector | None
 
 
-class Trainer:
+class RayTrainer:
     """What an actor is: the devices of a run, and a model of its own.
 
     It may run the code that the operator named for the simulation; it does not have its environment.
     """
 
-    def __init__(self, plan: Plan, devices: Mapping[str, Dataset], code: Sequence[str] = ()) -> None:
+    def __init__(self, plan: ModelRecipe, devices: Mapping[str, Dataset], code: Sequence[str] = ()) -> None:
         user_code.allow(code)
         self._workers = workers(plan.run, plan.model(), devices)
 
     def ready(self) -> bool:
         return True
 
-    def done(self, told: Told, order: Order, model_ref: ModelRef) -> Done:
+    def done(self, told: RoundBroadcast, order: DeviceOrder, model_ref: ModelRef) -> WorkResult:
         return done(self._workers[order.device], model_ref, _whole(order, told))
 
-    def result(self, told: Told, order: Order) -> Result:
+    def result(self, told: RoundBroadcast, order: DeviceOrder) -> Result:
         return result(self._workers[order.device], _whole(order, told))
 
 
 class RayActors:
     """Actors, and threads that wait for them; a thread with an order borrows an idle actor."""
 
-    def __init__(self, ray: Any, plan: Plan, devices: Mapping[str, Dataset], parallel: int) -> None:
+    def __init__(self, ray: Any, plan: ModelRecipe, devices: Mapping[str, Dataset], parallel: int) -> None:
         """`ray` is the module, where it is installed."""
         self._ray, self.parallel = ray, parallel
         self._given = ray.put(plan), ray.put(dict(devices)), user_code.allowed()
-        self._kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Trainer)
+        self._kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(RayTrainer)
         self._idle: SimpleQueue[Actor | None] = SimpleQueue()  # None: there will be none any more
         self._lock, self._closed = Lock(), False
         self._left = parallel  # actors that work, are idle or come up
@@ -91,11 +92,11 @@ class RayActors:
         for actor in first:
             self._idle.put(actor)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._sent(order, lambda actor, *given: actor.done.remote(*given, model_ref)) for order in orders]
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         return list(self._executor.map(self._result, orders))
 
     def close(self) -> None:
@@ -106,14 +107,14 @@ class RayActors:
             if (actor := self._idle.get()) is not None:
                 self._ray.kill(actor)
 
-    def _result(self, order: Order) -> Result:
+    def _result(self, order: DeviceOrder) -> Result:
         answer: Result = self._sent(order, lambda actor, *given: actor.result.remote(*given))
         # What Ray gives lies in its store and stays there as long as it is referenced: a device keeps its own copy.
         extra = {name: array.copy() for name, array in answer.update.extra.items()}
         update = replace(answer.update, delta=answer.update.delta.copy(), extra=extra)
         return replace(answer, update=update, kept={name: array.copy() for name, array in answer.kept.items()})
 
-    def _sent(self, order: Order, start: Callable[..., Any]) -> Any:
+    def _sent(self, order: DeviceOrder, start: Callable[..., Any]) -> Any:
         """What an actor made of the order; if it is lost meanwhile, what the next one makes of it."""
         exceptions = self._ray.exceptions
         lean, told = _lean(order), self._put(order.task)
@@ -161,12 +162,12 @@ class RayActors:
         """Where the model of this task is; all orders of a round share it."""
         with self._lock:
             if self._told is None or self._told[0].params is not task.params or self._told[0].extra is not task.extra:
-                self._told = task, self._ray.put(Told(task.params, task.extra, task.previous))
+                self._told = task, self._ray.put(RoundBroadcast(task.params, task.extra, task.previous))
             return self._told[1]
 
 
 @contextmanager
-def ray_actors(plan: Plan, devices: Mapping[str, Dataset], parallel: int | None) -> Iterator[RayActors]:
+def ray_actors(plan: ModelRecipe, devices: Mapping[str, Dataset], parallel: int | None) -> Iterator[RayActors]:
     """Actors on the cluster of RAY_ADDRESS, or on the one that is connected already; without one, on this machine.
 
     There are as many as the cluster has processors, unless it is said. They end with the block.
@@ -212,7 +213,7 @@ def _own_cluster() -> Iterator[Any]:
     """Yield the module `ray` with a cluster on this machine that no other user can reach; it ends with the block.
 
     A user who reaches a cluster runs code on it. Its ports are open to every user of the machine, so its processes ask
-    for a token, which only their environment holds: a file of Ray's own (~/.ray/auth_token) may be readable by others.
+    for a token. Only their environment holds it, because Ray's own file (~/.ray/auth_token) may be readable by others.
     Its sockets and logs lie in a folder of this user's; Ray's default in /tmp can be entered by all. And it is asked
     for by name: otherwise Ray first connects to whatever cluster a file in /tmp names, which any user can write.
     """
@@ -224,7 +225,7 @@ def _own_cluster() -> Iterator[Any]:
         )
     ray = import_module("ray")
     with Scratch("edgefl-ray-", "/tmp") as folder:  # noqa: S108 - the names of sockets must be short
-        with _environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token()):
+        with environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token()):
             _read_environment(ray)
             inside = str(folder.path / "ray")  # Ray lets all users into the folder that it is given
             ray.init(address="local", include_dashboard=False, _temp_dir=inside, **QUIET)
@@ -247,20 +248,6 @@ def _token() -> str:
     return token_hex(32)
 
 
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set these variables of the environment until the block ends."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
 def _look_for(address: str) -> None:
     """Refuse an address where nothing listens: Ray would wait there for many minutes."""
     host, _, port = address.rpartition(":")
@@ -274,11 +261,11 @@ def _look_for(address: str) -> None:
         ) from None
 
 
-def _lean(order: Order) -> Order:
+def _lean(order: DeviceOrder) -> DeviceOrder:
     """The order without what all of the round share."""
     return replace(order, task=replace(order.task, params=NOTHING, extra={}, previous=None))
 
 
-def _whole(order: Order, told: Told) -> Order:
+def _whole(order: DeviceOrder, told: RoundBroadcast) -> DeviceOrder:
     task = replace(order.task, params=told.params, extra=told.extra, previous=told.previous)
     return replace(order, task=task)

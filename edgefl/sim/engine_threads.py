@@ -7,14 +7,14 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.job.run.work import ModelRef, Result, Worker, WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.models.base import Model
-from edgefl.sim.engines import Order, done, plan, result, workers
+from edgefl.sim.engines import DeviceOrder, done, plan, result, workers
 from edgefl.system import blas
 
 
-class Threads:
+class ThreadEngine:
     """As many models as may compute at the same time; a thread that trains borrows one."""
 
     def __init__(self, job: Job, devices: Mapping[str, Dataset], parallel: int, executor: ThreadPoolExecutor) -> None:
@@ -23,11 +23,11 @@ class Threads:
         for model in (job.device_model, *(plan(job).model() for _ in range(parallel - 1))):
             self._idle.put(model)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._done(model_ref, order) for order in orders]
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         """The calling thread works too; each thread takes the next device until there is none."""
         done: dict[int, Result | Exception] = {}
         left = iter(enumerate(orders))
@@ -46,16 +46,16 @@ class Threads:
             wait(others)
         return [_raised(done[i]) for i in range(len(orders))]
 
-    def _done(self, model_ref: ModelRef, order: Order) -> Done:
+    def _done(self, model_ref: ModelRef, order: DeviceOrder) -> WorkResult:
         with self._equipped(order) as worker:
             return done(worker, model_ref, order)
 
-    def _result(self, order: Order) -> Result:
+    def _result(self, order: DeviceOrder) -> Result:
         with self._equipped(order) as worker:
             return result(worker, order)
 
     @contextmanager
-    def _equipped(self, order: Order) -> Iterator[Worker]:
+    def _equipped(self, order: DeviceOrder) -> Iterator[Worker]:
         model = self._idle.get()
         try:
             yield replace(self._workers[order.device], model=model)
@@ -70,7 +70,7 @@ def _raised(outcome: Result | Exception) -> Result:
 
 
 @contextmanager
-def threads(job: Job, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Threads]:
+def threads(job: Job, devices: Mapping[str, Dataset], parallel: int) -> Iterator[ThreadEngine]:
     """Start this number of threads; they end with the block."""
     with ThreadPoolExecutor(parallel, "training") as executor:
-        yield Threads(job, devices, parallel, executor)
+        yield ThreadEngine(job, devices, parallel, executor)

@@ -1,9 +1,9 @@
 """Who does the local training of a simulation: one thread, several, several processes. The results are the same bits.
 
-    InProcess   one device after another
-    Threads     several at a time, each with sessions of its own on the same graphs     engine_threads.py
-    Processes   several at a time, each with a copy of everything                       engine_processes.py
-    Ray         actors on a cluster                                                     engine_ray.py
+    InProcessEngine   one device after another
+    ThreadEngine      several at a time, each with sessions of its own on the same graphs     engine_threads.py
+    Processes         several at a time, each with a copy of everything                       engine_processes.py
+    Ray               actors on a cluster                                                     engine_ray.py
 
 Threads share the data and start at once; onnxruntime computes outside Python's lock. Torch holds the lock for most of a
 small step, so its devices train in processes.
@@ -17,7 +17,7 @@ from typing import Protocol
 from edgefl.base.vector import State
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.job.run.work import ModelRef, Result, Worker, WorkResult
 from edgefl.learn import losses
 from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
@@ -36,7 +36,7 @@ NOWHERE = ModelRef(RUN_ID, "0" * 16)  # of a model that is not sent; as long as 
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DeviceOrder:
     """One device's work on one round: the task, what the device kept from earlier ones, and its virtual pace if any."""
 
     device: str
@@ -50,17 +50,17 @@ class Engine(Protocol):
 
     parallel: int
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         """The work of every order as frames to send, in their order."""
         ...
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         """The work of every order as the coordinator will have it, in their order; nothing is packed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ModelRecipe:
     """What another process needs to make a device's model."""
 
     run: RunFile
@@ -78,9 +78,9 @@ class Plan:
         return build(*network, threads=compute.threads, device=compute.device, form=self.form)[0]
 
 
-def plan(job: Job) -> Plan:
+def plan(job: Job) -> ModelRecipe:
     """What a job's devices are made of."""
-    return Plan(job.run, job.graphs, job.sample, job.outputs, job.form)
+    return ModelRecipe(job.run, job.graphs, job.sample, job.outputs, job.form)
 
 
 def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
@@ -102,7 +102,7 @@ def held(run: RunFile, devices: Mapping[str, Dataset]) -> dict[str, tuple[Datase
     return {name: set_aside(data, share, seed, name) for name, data in devices.items()}
 
 
-class InProcess:
+class InProcessEngine:
     """One device after another, in this thread."""
 
     parallel = 1
@@ -110,25 +110,25 @@ class InProcess:
     def __init__(self, job: Job, devices: Mapping[str, Dataset]) -> None:
         self._workers = workers(job.run, job.device_model, devices)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         return [done(self._workers[order.device], model_ref, order) for order in orders]
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         with blas.one_thread():
             return [result(self._workers[order.device], order) for order in orders]
 
 
-def done(worker: Worker, model_ref: ModelRef, order: Order) -> Done:
+def done(worker: Worker, model_ref: ModelRef, order: DeviceOrder) -> WorkResult:
     """What the device sends."""
     return _paced(worker, order).work(order.task, model_ref, order.state)
 
 
-def result(worker: Worker, order: Order) -> Result:
+def result(worker: Worker, order: DeviceOrder) -> Result:
     """What the coordinator has of it."""
     return _paced(worker, order).result(order.task, NOWHERE, order.state)
 
 
-def _paced(worker: Worker, order: Order) -> Worker:
+def _paced(worker: Worker, order: DeviceOrder) -> Worker:
     return worker if order.pace is None else replace(worker, pace=order.pace)
 
 
@@ -158,4 +158,4 @@ def engine(job: Job, devices: Mapping[str, Dataset], parallel: int | None = None
             with threads(job, devices, several) as pool_here:
                 yield pool_here
         else:
-            yield InProcess(job, devices)
+            yield InProcessEngine(job, devices)

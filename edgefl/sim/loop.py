@@ -1,25 +1,26 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from time import perf_counter, process_time, time
 
-from edgefl.base.events import Answered, Asked, Closed, Evaluated, Fact, Joined, Tell
+from edgefl.base.events import Answered, Asked, Closed, Evaluated, Excluded, Fact, Joined, Labelled, Tell
 from edgefl.base.vector import State, Vector
 from edgefl.base.version import __version__
 from edgefl.job.run import forgetting, reporting
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.job.run.simulated_fleet import back_end, kinds_of, labels_of, objections
 from edgefl.job.run.work import plain_limit, received, unpack_answer
 from edgefl.learn.contract import Budget, Task, Update, traits_of
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
 from edgefl.learn.selection.base import Candidate, drawn
-from edgefl.sim.answer_order import Course, Turn, VirtualOrder, virtual
+from edgefl.sim.answer_order import AnswerTurn, RoundOrder, VirtualOrder, virtual
 from edgefl.sim.device_states import DeviceStates
 from edgefl.sim.early_end import EARLY
-from edgefl.sim.engines import Engine, InProcess, Order, held
+from edgefl.sim.engines import DeviceOrder, Engine, InProcessEngine, held
 from edgefl.sim.loop_memory import Ended, Keep, LoopMemory, forget, kept, unasked
 from edgefl.sim.stragglers import cut
 from edgefl.wire.frames import Unseal
@@ -40,7 +41,7 @@ def simulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
-    order: Mapping[int, Course] | None = None,
+    order: Mapping[int, RoundOrder] | None = None,
     watch: Watch = jobs.unwatched,
     keep: Keep = forget,
     since: LoopMemory | None = None,
@@ -55,15 +56,17 @@ def simulate(
     it can be that of a run that was, by round (answer_order.py).
     """
     with DeviceStates(int(job.run.compute.state_mb * 2**20)) as states:
-        members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
+        samples = {name: len(data) for name, data in devices.items()}
+        left, each = objections(job, samples), held(job.run, devices).items()
+        members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in each if name not in left}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
-        fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {})
+        fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {}, presences(job, samples))
         try:
-            run_state = _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
+            run_state = _simulate(job, fleet, tell, engine or InProcessEngine(job, devices), watch, keep, since)
         except EARLY:
-            ended(states.__getitem__, members)
+            ended(states.__getitem__, devices)
             raise
-        ended(states.__getitem__, members)
+        ended(states.__getitem__, devices)
         return run_state
 
 
@@ -79,8 +82,7 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
 
     watch(run_state := since.run_state if since else jobs.begin(job))
     say(*reporting.openings(job, run_state))
-    for name, device in members.items():
-        say(joined(job, name, device.samples))
+    say(*fleet.presences)
     stopped = ""
     while not jobs.finished(job, run_state):
         keep(partial(fleet.memory, run_state, total, asked, (began, cpu)))
@@ -132,7 +134,7 @@ class _Draws:
     since: dict[str, int] = field(default_factory=dict)  # who answered after that, and in which round
     losses: dict[str, float] = field(default_factory=dict)  # what devices told last
 
-    def course(self, job: Job, round: int) -> Course:
+    def course(self, job: Job, round: int) -> RoundOrder:
         """Play a round in which each device that is asked answers."""
         if self.draw != (draw := cohort_key(job, round)):
             for name, at in self.since.items():
@@ -143,7 +145,7 @@ class _Draws:
         asked = order if job.run.purposes.purpose(round) == "describe" else order[: job.run.cohort]
         if job.run.purposes.purpose(round) == "train":
             self.since.update(dict.fromkeys(asked, round))
-        return Course(round, asked, tuple(Turn(name, round) for name in asked))
+        return RoundOrder(round, asked, tuple(AnswerTurn(name, round) for name in asked))
 
 
 def _undisturbed(job: Job, members: "Mapping[str, _Device]", draws: _Draws) -> VirtualOrder:
@@ -158,11 +160,12 @@ class _Fleet:
     states: DeviceStates
     undisturbed: VirtualOrder
     draws: _Draws
-    order: Mapping[int, Course] = field(default_factory=dict)  # of a run that was
+    order: Mapping[int, RoundOrder] = field(default_factory=dict)  # of a run that was
+    presences: Sequence[Fact] = ()  # what is told of all devices, also of those that are not asked
     tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
 
-    def course(self, job: Job, round: int) -> Course:
+    def course(self, job: Job, round: int) -> RoundOrder:
         """Whom a round asks, and who answers it."""
         if round in self.order:
             return self.order[round]
@@ -232,7 +235,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         returned = previous is not None and fleet.members[name].seen != round - 1
         spent.down += size + (fleet.sizes.get(round - 1, size) if returned else 0)
         fleet.members[name].seen = round
-    orders = [Order(turn.device, _task(job, fleet, turn), fleet.states[turn.device]) for turn in course.turns]
+    orders = [DeviceOrder(turn.device, _task(job, fleet, turn), fleet.states[turn.device]) for turn in course.turns]
     updates, answered = {}, list[Fact]()
     for order, result in zip(orders, engine.results(orders), strict=True):
         updates[order.device] = result.update
@@ -246,7 +249,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     return updates, course.ages, [asked, *answered, Closed(round, tuple(sorted(updates)))]
 
 
-def _task(job: Job, fleet: _Fleet, turn: Turn) -> Task:
+def _task(job: Job, fleet: _Fleet, turn: AnswerTurn) -> Task:
     """What the device was asked to do, and how much of it is done."""
     most = turn.steps or cut(job, turn.began, turn.device, fleet.members[turn.device].trains)
     return replace(fleet.tasks[turn.began], budget=Budget(batches=most))
@@ -258,10 +261,16 @@ def evaluated(run_state: RunState, spent: Traffic) -> Evaluated:
     return replace(run_state.judged, bytes_up=spent.up, bytes_down=spent.down)
 
 
-def joined(job: Job, device: str, samples: int) -> Joined:
-    """A simulated device is there, on no host of its own."""
-    back_end = "torch" if job.graphs is None else "onnx"
-    return Joined(device, samples, version=__version__, back_end=back_end)
+def presences(job: Job, samples: Mapping[str, int]) -> list[Fact]:
+    """Return what is told when simulated devices come, on no host of their own."""
+    labels = {name: one for name, one in labels_of(job.run, samples).items() if one}
+    kinds, left = kinds_of(job.run, samples), objections(job, samples)
+    facts: list[Fact] = [Labelled(labels)] if labels else []
+    for name, count in samples.items():
+        kind = kinds[name]
+        facts.append(Joined(name, count, "", __version__, back_end(job), arch=kind.arch, memory_mb=kind.memory_mb))
+        facts += [Excluded(name, left[name])] if name in left else []
+    return facts
 
 
 def opened_update(job: Job, frame: bytes | bytearray, unseal: Unseal | None = None) -> Update:

@@ -34,7 +34,7 @@ Ended: TypeAlias = Callable[[Callable[[str], State], Iterable[str]], None]
 Keep: TypeAlias = Callable[[Callable[[], LoopMemory]], None]  # offered a moment between rounds; it may pass
 
 
-class Keeper(Protocol):
+class LoopStorage(Protocol):
     """What keeps a run: it knows where the run stood, and takes what it is offered between rounds and at the end."""
 
     def recall(self, job: Job) -> LoopMemory | None: ...

@@ -8,8 +8,6 @@
 * Sessions are clean: what was on its way down, and all subscriptions, are gone with the connection.
 * A client that was cut off comes back by itself, at the pace of `edgefl.wire.reconnect`.
 * A connection may be dead without a sign of it (`silent`): the broker then sends the will after a while.
-
-A test may break connections, restart the broker, and decide over each message with `Faults`.
 """
 
 from collections import deque
@@ -18,18 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
-from typing import Literal, TypeAlias
 
-from edgefl.base.errors import EdgeflError
 from edgefl.sim.world import Process, World
 from edgefl.system.hardware.line import Line
 from edgefl.wire.reconnect import Reconnect
 from edgefl.wire.topic_tree import TopicTree
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     TransportEvent,
@@ -39,36 +35,6 @@ from edgefl.wire.transport import (
 
 UNNOTICED = 9.0  # seconds until a client sees that its connection is dead: one and a half keep-alives
 SILENCE = 17.0  # seconds until the broker does
-
-
-@dataclass(frozen=True, slots=True)
-class Passing:
-    """A message at the beginning of its way to the broker (`up`), or from there to one client (`down`)."""
-
-    way: Literal["up", "down"]
-    client: str  # at the other end of the line
-    sender: str
-    topic: str
-    payload: bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What becomes of a message.
-
-    `delay`: on its way up it holds up all that is behind it; on its way down it waits at the broker, and only its own
-    stream (sender, topic, receiver) waits with it: others overtake. `breaks`: the connection breaks, before it is
-    across or right after, before it is acknowledged. `copies` other than one are more than MQTT ever does: with
-    none the broker has said that it has the message, and loses it; of a last will that is all that can happen to it.
-    """
-
-    delay: float = 0.0
-    breaks: Literal["", "before", "after"] = ""
-    copies: int = 1
-
-
-ACROSS = Fate()
-Faults: TypeAlias = Callable[[Passing], Fate]
 
 
 @dataclass(slots=True)
@@ -83,7 +49,7 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _RetainedMessage:
     """A retained message: when it came, and whose it was, because what its sender says next must stay behind it."""
 
     number: int
@@ -96,13 +62,12 @@ class _Kept:
 class _Connection:
     """One connection of a client: alive while bytes get across."""
 
-    __slots__ = ("alive", "client", "down_free", "filters", "number", "since", "streams", "up_free")
+    __slots__ = ("alive", "client", "down_free", "filters", "number", "since", "up_free")
 
     def __init__(self, client: "VirtualClient", number: int, now: float) -> None:
         self.client, self.number, self.since, self.alive = client, number, now, True
         self.up_free = self.down_free = now  # when the line has carried all that was given to it
         self.filters: dict[str, None] = {}
-        self.streams: dict[tuple[str, str], float] = {}  # those that a fault holds back, and until when
 
 
 class VirtualClient:
@@ -191,7 +156,7 @@ class VirtualClient:
         self._settle()
         self._outbox.extendleft(reversed(self._flying))
         self._flying.clear()
-        self._tell(Disconnected(reason, taken_over=taken_over))
+        self._tell(ConnectionLost(reason, taken_over=taken_over))
         self._world.later(self._pace.lost(lasted) + self.line.latency, self._connect)
 
     def unheard(self) -> None:
@@ -207,7 +172,7 @@ class VirtualClient:
         if failure := self._broker.unreachable(self):
             if failure != self._failure:
                 self._failure = failure
-                self._tell(Disconnected(failure))
+                self._tell(ConnectionLost(failure))
             self._world.later(self._pace.failed() + self.line.latency, self._connect)
             return
         self._accepted = connection = self._broker.accept(self)
@@ -221,7 +186,7 @@ class VirtualClient:
         if not connection.alive:  # it broke before we knew of it
             self.broken()
             return
-        self._tell(Connected())
+        self._tell(ConnectionMade())
         self._send()
 
     def _wish(self, ask: Callable[[_Connection, tuple[str, ...]], None], filters: tuple[str, ...]) -> None:
@@ -239,17 +204,17 @@ class VirtualClient:
         connection = self.connection
         while connection is not None and self._outbox:
             item = self._outbox.popleft()
-            fate = self._broker.fate(Passing("up", self.id, self.id, item.topic, item.payload))
-            begins = max(connection.up_free, self._world.now) + fate.delay
-            connection.up_free = begins + len(item.payload) / self.line.up
-            arrives = connection.up_free + self.line.latency
-            for _ in range(fate.copies if fate.breaks != "before" else 0):
-                self._world.at(arrives, partial(self._broker.arrived, connection, item, not fate.breaks))
-            if not fate.copies:
-                self._world.at(arrives, partial(self._broker.acknowledge, connection, item))
-            if fate.breaks:
-                self._world.at(arrives, partial(self._broker.cut_connection, connection))
+            self._pass_on(connection, item)
             self._flying.append(item)
+
+    def _pass_on(self, connection: _Connection, item: _Item) -> None:
+        """Give a publish to the line that leads to the broker."""
+        self._world.at(self._arrival(connection, item), partial(self._broker.arrived, connection, item))
+
+    def _arrival(self, connection: _Connection, item: _Item) -> float:
+        """Return when a publish that is given to the line now is at the broker."""
+        connection.up_free = max(connection.up_free, self._world.now) + len(item.payload) / self.line.up
+        return connection.up_free + self.line.latency
 
     def _tell(self, event: TransportEvent) -> None:
         if self._deliver is not None:
@@ -263,17 +228,13 @@ class VirtualClient:
 
 
 class VirtualBroker:
-    """One broker, which takes packets up to `largest` bytes.
+    """One broker, which takes packets up to `largest` bytes."""
 
-    `faults` decides over each message; `brutal` allows what no broker does over a good connection.
-    """
+    transport: type[VirtualClient] = VirtualClient
 
-    def __init__(
-        self, world: World, faults: Faults | None = None, *, brutal: bool = False, largest: int = LARGEST
-    ) -> None:
-        self.world, self.faults, self.brutal, self.largest = world, faults, brutal, largest
-        self.retained: dict[str, _Kept] = {}
-        self.up = True
+    def __init__(self, world: World, *, largest: int = LARGEST) -> None:
+        self.world, self.largest = world, largest
+        self.retained: dict[str, _RetainedMessage] = {}
         self._topics: TopicTree[str] = TopicTree()  # of what is retained
         self._filters: TopicTree[_Connection] = TopicTree()
         self._clients: dict[str, VirtualClient] = {}  # by their ids, the newest of each
@@ -282,12 +243,10 @@ class VirtualBroker:
 
     def client(self, client_id: str, line: Line = Line(), process: Process | None = None) -> VirtualClient:  # noqa: B008 - frozen
         """A new transport; it dies with its process."""
-        client = self._clients[client_id] = VirtualClient(self, client_id, line)
+        client = self._clients[client_id] = self.transport(self, client_id, line)
         if process is not None:
             process.at_death.append(client.vanish)
         return client
-
-    # ---- what a test may do ------------------------------------------------------------------------------------
 
     def cut(self, client_id: str, *, seconds: float = 0.0, silent: bool = False) -> None:
         """A client's connection breaks, and none can be made for these seconds; `silent`: neither side is told."""
@@ -295,34 +254,11 @@ class VirtualBroker:
         if (connection := self._sessions.get(client_id)) is not None:
             self.cut_connection(connection, silent=silent)
 
-    def stop(self) -> None:
-        """The broker is gone with all it knew, wills included; clients come back when it does."""
-        self.up = False
-        self.retained.clear()
-        self._topics, self._filters = TopicTree(), TopicTree()
-        sessions, self._sessions = self._sessions, {}
-        for connection in sessions.values():
-            connection.alive = False
-            connection.client.unheard()
-            self._notices(connection)
-
-    def begin(self) -> None:
-        """It is there again, and knows nothing."""
-        self.up = True
-
-    def connection(self, client_id: str) -> int | None:
-        """The number of a client's connection, if it has one that both sides know of."""
-        connection = self._sessions.get(client_id)
-        well = connection is not None and connection.alive and connection.client.connection is connection
-        return connection.number if connection is not None and well else None
-
     # ---- connections -------------------------------------------------------------------------------------------
 
     def unreachable(self, client: VirtualClient) -> str:
         """Why this client cannot connect, if it cannot."""
-        if self.world.now < client.blocked:
-            return "no route to host"
-        return "" if self.up else "connection refused"
+        return "no route to host" if self.world.now < client.blocked else ""
 
     def accept(self, client: VirtualClient) -> _Connection:
         older = self._sessions.pop(client.id, None)
@@ -372,7 +308,7 @@ class VirtualBroker:
 
     def _send_will(self, connection: _Connection) -> None:
         client = connection.client
-        if (will := client.will) and self.fate(Passing("up", client.id, client.id, will.topic, will.payload)).copies:
+        if will := client.will:
             self._route(client.id, _Item(will.topic, will.payload, retain=True, expires=inf))
 
     def _notices(self, connection: _Connection, reason: str = "connection lost", *, taken_over: bool = False) -> None:
@@ -380,14 +316,6 @@ class VirtualBroker:
             connection.client.broken(reason, taken_over=taken_over)
 
     # ---- messages ----------------------------------------------------------------------------------------------
-
-    def fate(self, passing: Passing) -> Fate:
-        if self.faults is None:
-            return ACROSS
-        fate = self.faults(passing)
-        if fate.copies != 1 and not self.brutal:
-            raise EdgeflError("a message at QoS 1 is lost or doubled with its connection only: break it, or be brutal")
-        return fate
 
     def subscribe(self, connection: _Connection, filters: tuple[str, ...]) -> None:
         if not connection.alive:
@@ -405,11 +333,10 @@ class VirtualBroker:
             if connection.filters.pop(filter, False) is None:
                 self._filters.remove(filter, connection)
 
-    def arrived(self, connection: _Connection, item: _Item, acknowledge: bool) -> None:
+    def arrived(self, connection: _Connection, item: _Item) -> None:
         """A publish is at the broker, unless its connection broke under way."""
         if connection.alive:
-            if acknowledge:
-                self.acknowledge(connection, item)
+            self.acknowledge(connection, item)
             self._route(connection.client.id, item)
 
     def acknowledge(self, connection: _Connection, item: _Item) -> None:
@@ -423,34 +350,18 @@ class VirtualBroker:
                 self._topics.remove(item.topic, item.topic)
             if item.payload:
                 until = self.world.now + item.expires
-                self.retained[item.topic] = _Kept(next(self._numbers), sender, item.topic, item.payload, until)
+                self.retained[item.topic] = _RetainedMessage(
+                    next(self._numbers), sender, item.topic, item.payload, until
+                )
                 self._topics.add(item.topic, item.topic)
         message = Message(item.topic, item.payload)
         subscribers = set(self._filters.matching(item.topic))  # once, however many of its filters fit
         for connection in sorted(subscribers, key=lambda one: one.number) if len(subscribers) > 1 else subscribers:
             self._down(connection, sender, message)
 
-    def _down(self, connection: _Connection, sender: str, message: Message) -> None:
-        if self.faults is None:
-            self._carry(connection, message)
-            return
-        fate = self.fate(Passing("down", connection.client.id, sender, message.topic, message.payload))
-        stream = sender, message.topic
-        leaves = max(self.world.now + fate.delay, connection.streams.get(stream, 0.0))
-        if leaves > self.world.now:
-            connection.streams[stream] = leaves
-        for _ in range(fate.copies if fate.breaks != "before" else 0):
-            self.world.at(leaves, partial(self._carry, connection, message))
-        if fate.breaks:
-            self.world.at(leaves, partial(self._break_behind, connection))
-
-    def _carry(self, connection: _Connection, message: Message) -> None:
+    def _down(self, connection: _Connection, sender: str, message: Message) -> None:  # noqa: ARG002 - for faults
         """Give a message to the line that leads to a client."""
         line = connection.client.line
         begins = max(connection.down_free, self.world.now)
         connection.down_free = begins + len(message.payload) / line.down
         self.world.at(connection.down_free + line.latency, partial(connection.client.hear, connection, message))
-
-    def _break_behind(self, connection: _Connection) -> None:
-        """Break the connection when all that it was given has come across."""
-        self.world.at(connection.down_free + connection.client.line.latency, partial(self.cut_connection, connection))

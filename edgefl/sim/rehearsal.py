@@ -1,8 +1,8 @@
 """The rehearsal: a run's first rounds with its own numbers, before any device is asked.
 
-As many answers as the run asks for, samples of its own data where the coordinator has some, free rounds, a memory that
-is full: what cannot work (a stage whose needs are not met, a memory smaller than the cohort, features that are too
-long for a proof) fails here, with a clear message, and not in the field.
+It uses as many answers as the run asks for, the coordinator's own samples where it has some, free rounds, and a full
+memory. What cannot work fails here, with a clear message, and not in the field: a stage whose needs are not met, a
+memory smaller than the cohort, features that are too long for a proof.
 
 It stays cheap because only two devices train, a few steps each: one that has answered before, and one that comes for
 the first time. All other answers are theirs under other names; what merges them sees as many as there will be.
@@ -31,6 +31,7 @@ from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.generated import made_up
 from edgefl.learn.data.split import Split
 from edgefl.learn.selection.base import Candidate, drawn
+from edgefl.sim import availability_trace
 from edgefl.sim.engines import RUN_ID, workers
 from edgefl.sim.loop import cohort_key, opened_update, previous_model
 
@@ -50,6 +51,7 @@ BLOCK = 4096  # samples whose lengths are looked at in one go
 
 def rehearse(run: RunFile, root: Path | None = None) -> Job:
     """The job, if it works."""
+    availability_trace.of_run(run)  # what is wrong with it is told now
     job, held = jobs.prepare(run, root)
     (_, real), _ = chosen = trainees(job, held)
     short = shortened(run, STEPS)
@@ -75,7 +77,7 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class RehearsalSize:
     """How much is played."""
 
     fleet: tuple[str, ...]
@@ -84,7 +86,7 @@ class Scale:
     capped: bool  # whether a round of the run has more answers
 
 
-def scale(job: Job, devices: int) -> Scale:
+def scale(job: Job, devices: int) -> RehearsalSize:
     """The run's own numbers, as far as they can be played in seconds; `devices` is 0 where the fleet is not known."""
     cohort, size = job.run.cohort, max(1, job.model.layout.size)
     remembered = max((stage.size for stage in job.stages if isinstance(stage, Memory)), default=0)
@@ -93,7 +95,7 @@ def scale(job: Job, devices: int) -> Scale:
     until_full = 1 + ceil((min(remembered, population) + 1) / answers)
     affordable = until_full * answers * size <= NUMBERS
     rounds = max(TRAINED, min(ROUNDS, until_full if affordable else 0))
-    return Scale(jobs.device_names(population), answers, rounds, capped=answers < min(cohort, population))
+    return RehearsalSize(jobs.device_names(population), answers, rounds, capped=answers < min(cohort, population))
 
 
 def known_devices(run: RunFile) -> int:
@@ -101,7 +103,7 @@ def known_devices(run: RunFile) -> int:
     return run.task.partition.devices if run.task.partition else 0
 
 
-def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> RunState:
+def play(trial: Job, veteran: Worker, newcomer: Worker, scale: RehearsalSize) -> RunState:
     """Play this number of rounds, and the free ones between and behind them."""
     run_state, state, answered = _described(trial, jobs.begin(trial), veteran, newcomer), State(), 0
     pair: tuple[Update, Update] | None = None
@@ -141,7 +143,7 @@ def _train(  # noqa: PLR0917 - one round of a device, as in the loop
 
 
 def _answers(
-    trial: Job, round: int, scale: Scale, pair: tuple[Update, Update]
+    trial: Job, round: int, scale: RehearsalSize, pair: tuple[Update, Update]
 ) -> tuple[dict[str, Update], dict[str, Update]]:
     """What a round merges, and what its stages find beside it: one answer is late, if the run takes late ones."""
     candidates = [Candidate(name) for name in sorted(scale.fleet)]

@@ -7,9 +7,9 @@
     own/DEVICE.safetensors          the device's own model at the end of a personalised run (own_models.py)
     simulated.json                  which run this is; another one, or one that has ended, is begun anew
 
-A checkpoint is written when the last one is older than some seconds, and at the end. A run that is killed goes on from
+A checkpoint is written at the end, and whenever the last one is older than `SECONDS`. A run that is killed goes on from
 it with the same bits. An emulated fleet has no such moment between two rounds: it is played again from the beginning,
-but for its training. Who is told of what happened before stands in story.py.
+with the training results of `answers.log`. story.py decides which facts are emitted a second time.
 """
 
 import json
@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.durable import checkpoint
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from edgefl.base.errors import StoreError
 from edgefl.base.events import DIVERGED, Done, Fact, Started, Tell
+from edgefl.base.report_numbers import Report
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import fingerprint
 from edgefl.job.run import job as jobs
@@ -43,7 +44,7 @@ from edgefl.system.disk import FolderDisk
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
 from edgefl.watch.exporters.opening import Exporters, flattened
-from edgefl.watch.metrics_file import MetricsFile, Report, reports
+from edgefl.watch.metrics_file import MetricsFile, reports
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +96,12 @@ class RunFolder:
         self.about = about
         self.metrics = MetricsFile(self.disk)
         self.diverged = ""  # why, once it has
-        self.unwritten: list[Fact] = []  # what metrics.jsonl is told with the next checkpoint
+        self.unwritten: list[Fact] = []  # facts that go to metrics.jsonl with the next checkpoint
         told = reports(self.disk) if self.resumes else []
         self.story = Story(told, again=self.resumes and on_virtual_clock(job.run, emulated=emulated))
 
     def note(self, fact: Fact) -> None:
-        """Write down what belongs into metrics.jsonl."""
+        """Write a fact to metrics.jsonl if it belongs there."""
         if isinstance(fact, Done) and fact.stopped == DIVERGED:
             self.diverged = fact.why
         if self.lasting:
@@ -109,7 +110,7 @@ class RunFolder:
             self.unwritten.append(fact)
 
     def recall(self, job: Job) -> LoopMemory | None:
-        """The newest moment that can be gone on from; None: there is none."""
+        """Return the newest state that the run can go on from, if there is one."""
         if not self.resumes or self.story.again:
             return None
         while (saved := checkpoint.latest(self.disk, job)) is not None:
@@ -126,7 +127,7 @@ class RunFolder:
         return None
 
     def offer(self, job: Job, moment: Callable[[], LoopMemory]) -> None:
-        """A moment between two rounds of the plain loop: it is kept if the last one is old enough."""
+        """Write a checkpoint between two rounds of the plain loop if the last one is older than `seconds`."""
         if time.monotonic() - self.saved >= self.seconds:
             memory = moment()
             memory = replace(memory, plain={**memory.plain, "story": self.story.memory()})
@@ -136,28 +137,28 @@ class RunFolder:
                 self.unwritten.clear()
             self.disk.write(_loop_name(memory.run_state.round), store.sealed(*written(memory)))
             total = memory.plain["total"]
-            self._save(job, Saved(memory.run_state, (), total["up"], total["down"]))
+            self._save(job, Checkpoint(memory.run_state, (), total["up"], total["down"]))
 
     def journalled(self, engine: Engine) -> AbstractContextManager[Engine]:
-        """The engine of an emulated fleet, which trains nothing twice."""
+        """Wrap the engine of an emulated fleet so that it trains nothing twice."""
         if not self.lasting:
             self._write(self.about)
         return journalled(engine, self.disk, self.seconds)
 
     def watch(self, run_state: RunState) -> None:
-        """A new model: the best one since the last checkpoint may be needed with the next."""
+        """Keep the newest model, and the best one, for the next checkpoint."""
         self.last = [*(one for one in self.last if one.round == run_state.best_round), run_state]
 
     def end(self, job: Job, run_state: RunState) -> None:
-        """The last model of a run that lasts is kept in any case."""
+        """Write the last checkpoint of a lasting run, and delete what only an unfinished run needs."""
         if not self.lasting:
             return
-        self._save(job, Saved(run_state, (), 0, 0))
+        self._save(job, Checkpoint(run_state, (), 0, 0))
         self._write({**self.about, "done": True, "diverged": self.diverged})
         for name in (*self.disk.names(f"{LOOP}*"), ANSWERS):
             self.disk.remove(name)
 
-    def _save(self, job: Job, saved: Saved) -> None:
+    def _save(self, job: Job, saved: Checkpoint) -> None:
         checkpoint.save(self.disk, job, saved, self.last)
         kept = {_loop_name(int(name[-18:-12])) for name in checkpoint.generations(self.disk)}
         for name in self.disk.names(f"{LOOP}*"):
@@ -184,56 +185,56 @@ def play_kept(
 ) -> RunState:
     """Play the run in a folder of its own, or go on with it there; `how` is what `drivers.play` takes besides.
 
-    With `again` the whole story is told, however often it was interrupted (story.py).
+    With `again` all facts are emitted from the beginning, however often the run was interrupted (story.py).
     """
     job, held = prepare(run, root)
     with own(folder, private=False):
         kept = RunFolder(folder, job, root, fresh=fresh, emulated=emulated, seconds=seconds)
-        with telling(kept, tell, again) as everybody:
-            how |= {"keeper": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
+        with telling(kept, tell, again) as to_all:
+            how |= {"storage": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
             how |= {"keep_own": partial(own_models.write, folder)}
-            return play(run, root, everybody, **how)
+            return play(run, root, to_all, **how)
 
 
 def play_on(
     run: RunFile, root: Path | None, tell: Tell, *, folder: Path, seconds: float = SECONDS, prepare: Prepare
 ) -> RunState:
-    """Play a run of which nothing is kept, or go on with it where it was interrupted; its whole story is told.
+    """Play a run of which nothing is kept, or resume it where it was interrupted; all its facts are emitted.
 
-    When its outcome has been written down, the folder can go.
+    When the caller has written down its outcome, the folder can be deleted.
     """
     job, held = prepare(run, root)
     kept = RunFolder(folder, job, root, seconds=seconds, lasting=False)
 
-    def everybody(fact: Fact) -> None:
+    def to_all(fact: Fact) -> None:
         kept.note(fact)
         kept.story.hear(fact, tell, tell)
 
-    return play(run, root, everybody, keeper=kept, prepare=lambda *_: (job, held))
+    return play(run, root, to_all, storage=kept, prepare=lambda *_: (job, held))
 
 
 @contextmanager
 def telling(kept: RunFolder, tell: Tell, again: Tell | None = None) -> Iterator[Tell]:
-    """Tell also metrics.jsonl and the exporters that the run file asks for (`[export]`)."""
+    """Send facts also to metrics.jsonl and to the exporters of the run file (`[export]`)."""
     run, folder = kept.run, Path(kept.disk.where())
     settings = flattened(run.model_dump(mode="json", exclude={"export", "devices"}))
     elsewhere = Exporters(run.export, folder, settings, partial(reports, kept.disk))
     name, rounds = str(run.algorithm["name"]), run.run.rounds
     elsewhere(Started(run.run.name, str(kept.about["run_id"]), algorithm=name, rounds=rounds, at=time.time()))
 
-    def everybody(fact: Fact) -> None:
+    def to_all(fact: Fact) -> None:
         kept.note(fact)
         elsewhere(fact)
         kept.story.hear(fact, tell, again)
 
     try:
-        yield everybody
+        yield to_all
     finally:
         elsewhere.close()
 
 
 def _words(job: Job, root: Path | None, *, emulated: bool) -> dict[str, Any]:
-    """What the run is known by, as it comes back from JSON: its network, too, whatever it was made by."""
+    """Return the fingerprint of the run in the form that JSON gives back, with its network included."""
     network = sha256(job.start.tobytes() + (job.graphs or b"")).hexdigest()
     words = {**fingerprint.words(job.run, root), "the network": network, "--emulate": emulated}
     known: dict[str, Any] = json.loads(json.dumps(words))

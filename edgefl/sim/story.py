@@ -10,24 +10,12 @@ Exporters ask the file, and know which rounds they have.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from edgefl.base.errors import StoreError
-from edgefl.base.events import (
-    Described,
-    Done,
-    Evaluated,
-    Evaluating,
-    Fact,
-    Inherited,
-    Resumed,
-    Round,
-    Tell,
-    as_json,
-    from_json,
-)
+from edgefl.base.events import Done, Evaluating, Fact, Inherited, Resumed, Tell, as_json, from_json
+from edgefl.base.report_numbers import Report
 
-Report: TypeAlias = Described | Round | Evaluated | Done
 OPENINGS = (Evaluating, Inherited)  # what is told before the first round, and not in metrics.jsonl
 
 
@@ -39,24 +27,25 @@ class Story:
         self._told, self.again = told, again and bool(told)
         self._openings: list[Fact] = []
         self._resumed = False  # from a checkpoint
-        self._numbers: dict[tuple[str, int], None] = {}  # of the reports of this story
+        self._reports = 0  # of this story: as many lines of metrics.jsonl are its own
 
     def memory(self) -> dict[str, Any]:
         """Where it stands, as JSON has it."""
-        return {"reports": len(self._numbers), "openings": [as_json(fact) for fact in self._openings]}
+        return {"reports": self._reports, "openings": [as_json(fact) for fact in self._openings]}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Go on from there; a StoreError if metrics.jsonl has not all of it."""
         if len(self._told) < memory["reports"]:
             raise StoreError(f"metrics.jsonl has {len(self._told)} lines of {memory['reports']}")
         self._told = self._told[: memory["reports"]]
-        self._numbers = dict.fromkeys(map(_number, self._told))
+        self._reports = len(self._told)
         self._openings = [from_json(fact) for fact in memory["openings"]]
 
     def hear(self, fact: Fact, tell: Tell, again: Tell | None) -> None:
         """One more fact: it is told, unless it was; `again` wants to hear what was, too."""
-        if isinstance(fact, Report):
-            self._numbers[_number(fact)] = None
+        self._reports += isinstance(fact, Report)
+        if isinstance(fact, OPENINGS) and not self._resumed:
+            self._openings.append(fact)
         if self.again:
             self._hear_again(fact, tell, again)
         elif isinstance(fact, Resumed):
@@ -65,24 +54,14 @@ class Story:
                 for earlier in (*self._openings, *self._told):
                     again(earlier)
             tell(fact)
-        elif not isinstance(fact, OPENINGS):
-            tell(fact)
-        elif not self._resumed:
-            self._openings.append(fact)
-            tell(fact)
-        elif not again:  # otherwise it has just been told, as it was at the beginning
+        elif not (again and self._resumed and isinstance(fact, OPENINGS)):  # that was told with the reports, as it was
             tell(fact)
 
     def _hear_again(self, fact: Fact, tell: Tell, again: Tell | None) -> None:
         """A fact of a run that is played once more, up to the last one that was told."""
         if again or isinstance(fact, Done):
             tell(fact)
-        if isinstance(fact, Report) and len(self._numbers) >= len(self._told):
+        if isinstance(fact, Report) and self._reports >= len(self._told):
             self.again = False
             if not isinstance(fact, Done):
                 tell(Resumed(fact.round + 1, at=fact.at))
-
-
-def _number(fact: Report) -> tuple[str, int]:
-    """Which report this is: none is told twice."""
-    return type(fact).__name__, fact.rounds if isinstance(fact, Done) else fact.round

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from edgefl.base.errors import EdgeflError
 from edgefl.system.background import Crashed, Work
-from edgefl.system.reactor import Reactor, Woken
+from edgefl.system.reactor import DeadlineReached, Reactor
 from edgefl.wire.transport import Transport
 from edgefl.wire.wiring import Wiring
 
@@ -161,7 +161,7 @@ class Process:
         self._woken = self.world.now, times + 1 if when == self.world.now else 1
         if self._woken[1] > RESTLESS:
             raise EdgeflError(f"{self.name} asks to be woken again and again at {self.world.now:g} virtual seconds")
-        self.handle(Woken())
+        self.handle(DeadlineReached())
 
 
 class VirtualBackground:

@@ -6,9 +6,9 @@
     patch      the first bytes only, and not synced: for what may as well not have happened
     create     as write, but only where there is nothing yet
 
-`FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one that a test can cut the power of. Contents are
-synced without the times of a file, which are not needed: to write over what is there then costs no entry in the
-journal of the file system, for which every process on that disk would wait.
+`FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one for emulated devices. Contents are
+synced without the times of a file, which are not needed. So overwriting part of a file adds no entry to the journal of
+the file system, for which every process on that disk would wait.
 """
 
 import os

@@ -9,7 +9,7 @@ from edgefl.system.clock import Clock
 LONGEST = 5.0  # seconds without a look at the clock, however much comes in
 
 
-class Woken:
+class DeadlineReached:
     """The moment that a shell named as its deadline has come, or passed."""
 
 
@@ -48,4 +48,4 @@ def serve(shell: Reactor, events: "SimpleQueue[Any]", clock: Clock, beat: Callab
         if event is not None:
             shell.handle(event)
         if not shell.ended and deadline is not None and clock.now() >= deadline:
-            shell.handle(Woken())  # also while others speak: who floods us must not stop the clock
+            shell.handle(DeadlineReached())  # also while others speak: who floods us must not stop the clock

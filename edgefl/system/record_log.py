@@ -4,10 +4,10 @@
             | the same of the records without their bodies 4 | records
     record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes, at a multiple of 64
 
-The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch begins
-only after the one before it was synced, so of all batches only the last one can be torn: no receipt was sent for it, so
-it is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and
-is not passed over.
+The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch
+begins only after the one before it was synced, so only the last batch can be torn. No receipt was sent for it, so it
+is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and is
+not passed over.
 
 Notes have a checksum of their own, so a reader of notes skips the bodies, but for those that may be torn (`Bodies`).
 """
@@ -48,7 +48,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedRecord:
     """A record in the file: its note, and where its body is."""
 
     note: dict[str, Any]
@@ -66,7 +66,7 @@ class RecordLog:
         self._read = False
         self._clean = False  # whether nothing stands behind the end
 
-    def append(self, *records: Record) -> tuple[Placed, ...]:
+    def append(self, *records: Record) -> tuple[PlacedRecord, ...]:
         """After this returns, the records survive a power cut; if it fails, none of them is there."""
         if not self._read:
             list(self.read())
@@ -84,12 +84,12 @@ class RecordLog:
         self.end += _HEAD.size + size
         return places
 
-    def read(self, bodies: Bodies = "all") -> Iterator[Placed]:
+    def read(self, bodies: Bodies = "all") -> Iterator[PlacedRecord]:
         """Every record that is whole, in order; `end` is behind the last one afterwards."""
         self.end, self._last, self._clean = 0, (0, b""), False
         yield from self.read_on(bodies)
 
-    def read_on(self, bodies: Bodies = "all") -> Iterator[Placed]:
+    def read_on(self, bodies: Bodies = "all") -> Iterator[PlacedRecord]:
         """Every whole record behind those that were read: what another process has appended since."""
         size, window = self.disk.size(self.name), _Window(self.disk, self.name)
         while size and (batch := self._batch(window, size, bodies)):
@@ -108,7 +108,7 @@ class RecordLog:
         try:
             return _batch(window, self.end, size, bodies)
         except (ValueError, error):  # another program made it, with the right checksum
-            raise self.damaged("for it holds what is no record") from None
+            raise self.damaged("where no readable record begins") from None
 
     @property
     def replaced(self) -> bool:
@@ -126,7 +126,7 @@ class RecordLog:
         self._cut()
         self.disk.sync(self.name)
 
-    def body(self, record: Placed) -> memoryview:
+    def body(self, record: PlacedRecord) -> memoryview:
         """The body of a record where it lies: nothing is read before it is looked at."""
         body = self.disk.view(self.name, record.start, record.size)
         if len(body) != record.size:
@@ -158,7 +158,7 @@ class RecordLog:
         return None
 
 
-def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple[Placed, ...]]:
+def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple[PlacedRecord, ...]]:
     parts: list[Bytes] = []
     places = []
     for record in records:
@@ -166,7 +166,7 @@ def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple
         if record.body:  # blanks behind JSON mean nothing, and numbers in the body can be used where they lie
             note += b" " * (-(start + _SIZES.size + len(note)) % ALIGNED)
         start += _SIZES.size + len(note)
-        places.append(Placed(record.note, start, len(record.body)))
+        places.append(PlacedRecord(record.note, start, len(record.body)))
         start += len(record.body)
         parts += [_SIZES.pack(len(note), len(record.body)) + note, record.body]
     return parts, tuple(places)
@@ -184,7 +184,7 @@ class _Batch:
     """A batch that is whole."""
 
     head: bytes
-    records: list[Placed]
+    records: list[PlacedRecord]
     end: int
 
 
@@ -225,7 +225,9 @@ def _batch(window: _Window, at: int, size: int, bodies: Bodies) -> _Batch | None
     has_bodies = any(body for _, _, body in spans)
     if has_bodies and may_be_torn and _checksum(at, length, window.pieces(start, length)) != checksum:
         return None
-    return _Batch(head, [Placed(parse_json(note[_SIZES.size :]), place, body) for note, place, body in spans], end)
+    return _Batch(
+        head, [PlacedRecord(parse_json(note[_SIZES.size :]), place, body) for note, place, body in spans], end
+    )
 
 
 def _spans(window: _Window, at: int, end: int) -> list[tuple[bytes, int, int]] | None:

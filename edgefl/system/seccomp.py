@@ -4,8 +4,8 @@ The table is what numpy, onnxruntime and torch were seen to need, for memory, th
 through a socket that is already open. It has no call that opens a socket, starts a program, forks, writes or makes a
 file by its name, sends a signal to another process, or changes a limit.
 
-It has no `mremap` either, which glibc tries first when it enlarges memory and can do without: it takes pieces of the
-stack elsewhere, and each of them grows downwards as far as RLIMIT_STACK, which no other limit counts.
+It has no `mremap` either; glibc tries it first to enlarge memory, and can do without. The call can move pieces of the
+stack, and each of them grows downwards as far as RLIMIT_STACK, which no other limit counts.
 """
 
 import ctypes

@@ -105,4 +105,4 @@ class ServiceManager:
                 line.connect(self._address)
                 line.send(text)
             except OSError as error:
-                log.warning("systemd was not told %s: %s", lines[0], error.strerror)
+                log.warning("systemd was not notified of %s: %s", lines[0], error.strerror)

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from edgefl.system.clock import Clock
-from edgefl.system.reactor import LONGEST, Reactor, Woken
+from edgefl.system.reactor import LONGEST, DeadlineReached, Reactor
 
 
 class Turns:
@@ -105,7 +105,7 @@ class Turns:
         deadline = None if shell.ended else shell.deadline()
         if deadline is None or self._clock.now() < deadline:
             return deadline
-        shell.handle(Woken())
+        shell.handle(DeadlineReached())
         return None if shell.ended else shell.deadline()
 
     def _plan(self, moment: float) -> None:

@@ -1,9 +1,9 @@
 """Code of the user's own, and who may name it: the operator, and no file that came from elsewhere.
 
 A run file names networks, data, losses, algorithms and the like by their place, `package.module:name`, and that is
-imported and called. So a place is followed only if the operator named it: in a file on the command line, in a flag or a
-variable of the environment, or as an object of a Python program (`allow`). What a checkpoint, a journal, a run folder,
-a kit or a message names is never allowed by that alone. Everything of the user's own is imported here.
+imported and called. So such a name is imported only if the operator gave it: in a file on the command line, in an
+option, in an environment variable, or as an object of a Python program (`allow`). What a checkpoint, a journal, a run
+folder, a kit or a message names is never allowed by that alone. Everything of the user's own is imported here.
 
 The places are kept in the environment, so that every process we start knows them as well.
 """

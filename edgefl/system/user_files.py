@@ -1,7 +1,7 @@
 """What stands beside a run or agent file: the user's own modules (user_code.py imports them) and data files.
 
-The folders are kept in the environment, so that every process we start finds the same things: those that train for a
-simulation or a comparison, the rehearsal, the agents of a fleet.
+The folders are kept in the environment, so that every process that edgefl starts finds the same modules and files:
+training for a simulation or a comparison, the rehearsal, the agents of a fleet.
 """
 
 import importlib
@@ -35,8 +35,8 @@ def located(path: Path) -> Path:
 def reach() -> None:
     """Let Python look for modules beside the files too; only then, so that nothing else is found there by accident.
 
-    The current folder comes behind everything that is installed, unless a file of the operator's stands in it: its
-    modules may come from another person, and would take the place of packages that are imported later.
+    The current folder comes after all installed packages, unless the operator's file is in it. Its modules may come
+    from another person, and could take the place of packages that are imported later.
     """
     for folder in reversed(_remembered()):
         if folder not in sys.path:

@@ -15,7 +15,7 @@ FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any 
 NAME, NUMBERS = 24, 28  # columns of the terminal: the longest name that is shown whole, and all figures together
 
 
-class Standing(IntEnum):
+class DeviceRank(IntEnum):
     """How much a device matters to a reader, most first."""
 
     FAILING = 0
@@ -26,37 +26,42 @@ class Standing(IntEnum):
     OFFLINE = 5
 
 
-STYLES = {Standing.FAILING: "red", Standing.AWAITED: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
-KINDS: dict[DeviceState, Standing] = {
-    "offline": Standing.OFFLINE,
-    "declined": Standing.FAILING,
-    "refused": Standing.FAILING,
-    "quarantined": Standing.FAILING,
-    "no data": Standing.FAILING,
-    "barred": Standing.FAILING,
-    "asked": Standing.WORKING,
-    "training": Standing.WORKING,
-    "sending": Standing.WORKING,
-    "answered": Standing.ANSWERED,
+STYLES = {
+    DeviceRank.FAILING: "red",
+    DeviceRank.AWAITED: "yellow",
+    DeviceRank.WORKING: "cyan",
+    DeviceRank.OFFLINE: "dim",
+}
+KINDS: dict[DeviceState, DeviceRank] = {
+    "offline": DeviceRank.OFFLINE,
+    "declined": DeviceRank.FAILING,
+    "refused": DeviceRank.FAILING,
+    "quarantined": DeviceRank.FAILING,
+    "no data": DeviceRank.FAILING,
+    "barred": DeviceRank.FAILING,
+    "asked": DeviceRank.WORKING,
+    "training": DeviceRank.WORKING,
+    "sending": DeviceRank.WORKING,
+    "answered": DeviceRank.ANSWERED,
 }
 
 
-def standing(device: DeviceRow, s: Snapshot) -> Standing:
+def rank_of(device: DeviceRow, s: Snapshot) -> DeviceRank:
     """What the device is doing for the round in hand; awaited is who others wait for: half of them have answered."""
-    kind = Standing.OFFLINE if not_in_run(device) else KINDS.get(device.state, Standing.IDLE)
-    if kind in (Standing.OFFLINE, Standing.FAILING) or s.open is None or device.name not in s.open.awaited:
+    kind = DeviceRank.OFFLINE if not_in_run(device) else KINDS.get(device.state, DeviceRank.IDLE)
+    if kind in (DeviceRank.OFFLINE, DeviceRank.FAILING) or s.open is None or device.name not in s.open.awaited:
         return kind
-    return Standing.AWAITED if 2 * len(s.open.answered) >= len(s.open.asked) else Standing.WORKING
+    return DeviceRank.AWAITED if 2 * len(s.open.answered) >= len(s.open.asked) else DeviceRank.WORKING
 
 
-def ranked(s: Snapshot, now: float) -> tuple[list[tuple[Standing, DeviceRow]], int]:
+def ranked(s: Snapshot, now: float) -> tuple[list[tuple[DeviceRank, DeviceRow]], int]:
     """The devices worth a row, who matters first, and how many are left out as long gone."""
-    known = sorted(((standing(device, s), device) for device in s.devices), key=lambda k: (k[0], k[1].name))
-    shown = [(s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - d.since <= FORGOTTEN)]
+    known = sorted(((rank_of(device, s), device) for device in s.devices), key=lambda k: (k[0], k[1].name))
+    shown = [(s, d) for s, d in known if s is not DeviceRank.OFFLINE or (d.live and now - d.since <= FORGOTTEN)]
     return shown, len(known) - len(shown)
 
 
-def device_table(ranks: list[tuple[Standing, DeviceRow]], forgotten: int, rows: int, width: int) -> Table:
+def device_table(ranks: list[tuple[DeviceRank, DeviceRow]], forgotten: int, rows: int, width: int) -> Table:
     """At most `rows` lines, its heading and the count of those that found no room included."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     names = ["device", f"and {len(ranks) + forgotten} more", *(device.name for _, device in ranks)]
@@ -70,14 +75,14 @@ def device_table(ranks: list[tuple[Standing, DeviceRow]], forgotten: int, rows: 
         cells = device.name, words(device, rank), str(device.samples), pace, size(device.bytes_up)
         style = STYLES.get(rank, "")
         table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
-    left_out = Counter({Standing.OFFLINE: forgotten}) + Counter(rank for rank, _ in ranks[max(0, room) :])
+    left_out = Counter({DeviceRank.OFFLINE: forgotten}) + Counter(rank for rank, _ in ranks[max(0, room) :])
     if left_out:
         kinds = ", ".join(f"{count} {rank.name.lower()}" for rank, count in sorted(left_out.items()))
         table.add_row(Text(f"and {left_out.total()} more"), Text(kinds), "", "", "", style="dim")
     return table
 
 
-def words(device: DeviceRow, rank: Standing) -> str:
+def words(device: DeviceRow, rank: DeviceRank) -> str:
     """What the device does, for a human."""
     match device.state:
         case "training":
@@ -86,8 +91,10 @@ def words(device: DeviceRow, rank: Standing) -> str:
             description = "in quarantine"
         case "barred":
             description = device.why
+        case "excluded":
+            description = f"not asked: {device.why}"
         case "declined" | "refused" | "busy" | "offline" | "no data" if device.why:
             description = f"{device.state}: {device.why}"
         case state:
             description = state
-    return f"awaited: {description}" if rank is Standing.AWAITED else description
+    return f"awaited: {description}" if rank is DeviceRank.AWAITED else description

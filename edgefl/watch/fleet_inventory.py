@@ -29,9 +29,10 @@ class _Seen:
     version: str = ""
     host: str = ""
     elsewhere: bool = False  # the run is for other devices, and says nothing of this one but that it was heard
+    joined: events.Joined | None = None  # what it said of itself when it last came
 
 
-class Sightings:
+class LastSeenWriter:
     """Writes them down once in a while. No run depends on it: what cannot be written is only logged.
 
     Without a run's name it is the server that sees them.
@@ -50,7 +51,7 @@ class Sightings:
                     self._written_at = 0.0
                 before = self._seen.get(device)
                 broken = before.data_trouble if before and fact.stale else None
-                self._seen[device] = _Seen(fact.at, data_trouble=broken, version=version, host=host)
+                self._seen[device] = _Seen(fact.at, data_trouble=broken, version=version, host=host, joined=fact)
                 if fact.stale:  # what is wrong with its data is told next, and written with it
                     return
             case events.DataBroken(device=device):
@@ -83,7 +84,7 @@ class Sightings:
         try:
             last_seen.write(self.file, news)
         except StoreError as error:
-            log.warning("who was seen is not written why=%s", error)
+            log.warning("the list of devices seen is not written why=%s", error)
         else:
             self._news.clear()
 
@@ -108,7 +109,15 @@ class Sightings:
         at, began = _moment(seen.at), None if since is None else _moment(since)
         runs = (self.run,) if self.run and not seen.elsewhere else ()
         about = {"version": seen.version, "host": seen.host, "reason": reason, "since": began, "runs": runs}
-        return Sighting(at=at, informed=not seen.elsewhere, **about)
+        return Sighting(at=at, informed=not seen.elsewhere, **about, **_measured(seen.joined))
+
+
+def _measured(joined: events.Joined | None) -> dict[str, str | int | None]:
+    """Return the properties that a device told of itself, as far as they may be written down."""
+    if joined is None:
+        return {}
+    words = {"arch": cut(joined.arch), "backend": cut(joined.back_end).partition(" ")[0]}
+    return {**words, "memory_mb": joined.memory_mb, "samples": joined.samples}
 
 
 def _moment(at: float) -> datetime:

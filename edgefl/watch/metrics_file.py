@@ -9,10 +9,10 @@ A run that was extended goes on behind its first end, and has another one: the l
 import json
 import logging
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from edgefl.base.errors import StoreError
-from edgefl.base.events import Described, Done, Evaluated, Fact, Round, as_json, from_json
+from edgefl.base.events import Fact, as_json, from_json
+from edgefl.base.report_numbers import LastReports, Report
 from edgefl.system.disk import Disk
 from edgefl.system.json_text import parse_json
 
@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
 LARGEST = 512 << 20  # bytes of it that are read: of some 200,000 rounds
 SCHEMA = 2
-Line: TypeAlias = tuple[str, int]
-Report: TypeAlias = Described | Round | Evaluated | Done
 
 
 class MetricsFile:
@@ -31,13 +29,13 @@ class MetricsFile:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         there = list(_lines(disk.read(METRICS) or b""))
-        self._written, self._size = {number(fact) for fact, _ in there}, sum(size for _, size in there)
+        self._written, self._size = LastReports().add(*(fact for fact, _ in there)), sum(size for _, size in there)
         self._unwritten: list[bytes] = []
 
     def __call__(self, *facts: Fact) -> None:
         for fact in facts:
-            if isinstance(fact, Report) and number(fact) not in self._written:
-                self._written.add(number(fact))
+            if isinstance(fact, Report) and not self._written.has(fact):
+                self._written.add(fact)
                 self._unwritten.append(as_line(fact))
         if self._unwritten:
             self._write(b"".join(self._unwritten))
@@ -94,8 +92,3 @@ def _lines(known: bytes) -> Iterator[tuple[Report, int]]:
         if not line.endswith(b"\n") or not isinstance(fact, Report):
             return
         yield fact, len(line)
-
-
-def number(fact: Report) -> Line:
-    """Return which line this is: that of a round, of the model after it, or of the end after its last one."""
-    return type(fact).__name__.lower(), fact.rounds if isinstance(fact, Done) else fact.round

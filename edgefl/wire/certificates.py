@@ -27,7 +27,7 @@ CLOCK = "set this clock right (timedatectl)"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CertificateTrouble:
     """What is wrong, and what to do about it."""
 
     why: str
@@ -35,7 +35,7 @@ class Trouble:
     passing: bool = False  # the clock may be set right, and a certificate be renewed in its place
 
 
-def explain(failed: OSError, address: Address, files: Tls) -> Trouble | None:
+def explain(failed: OSError, address: Address, files: Tls) -> CertificateTrouble | None:
     """Why the handshake with the broker failed, if it was for a certificate."""
     if not isinstance(failed, ssl.SSLError):
         return None
@@ -49,26 +49,26 @@ def explain(failed: OSError, address: Address, files: Tls) -> Trouble | None:
     who = f"the broker's certificate ({_name(theirs.subject)})" if theirs else "the broker's certificate"
     if failed.verify_code in (WRONG_NAME, WRONG_IP):
         names = " and ".join(_names(theirs)) if theirs else ""
-        return Trouble(
+        return CertificateTrouble(
             f"{who} is for {names or 'another name'}, not for {address.host}",
             "write the name it is for in the broker's address, or make it anew with this one (subjectAltName)",
         )
     if failed.verify_code in UNKNOWN_CA:
         issuer = f"was issued by {_name(theirs.issuer)}, which" if theirs else "is of a CA that"
-        return Trouble(
+        return CertificateTrouble(
             f"{who} {issuer} {files.ca or 'this system'} does not vouch for", "give the CA that issued it as tls.ca"
         )
     remedy = "make it anew as docs/guides/members.md says"
-    return Trouble(f"{who} is not accepted here ({failed.verify_message})", remedy)
+    return CertificateTrouble(f"{who} is not accepted here ({failed.verify_message})", remedy)
 
 
-def refused(files: Tls) -> Trouble | None:
+def refused(files: Tls) -> CertificateTrouble | None:
     """What may be wrong with our own certificate, when the broker ended the handshake or said nothing after it."""
     if files.certificate is None:
         return None
     for ours in _read(files.certificate):
         issuer = f"{_span(ours)}, issued by {_name(ours.issuer)}"
-        return _dates(f"our own certificate {files.certificate}", ours) or Trouble(
+        return _dates(f"our own certificate {files.certificate}", ours) or CertificateTrouble(
             f"the broker ended the connection before it answered; it may not accept our own certificate"
             f" {files.certificate} ({_name(ours.subject)}, {issuer})",
             "use one of the CA that the broker trusts, or a new kit if this device was revoked; its log says more",
@@ -84,7 +84,7 @@ def _trusted(theirs: "Certificate | None", files: Tls) -> "Iterator[tuple[str, C
         yield f"the CA's certificate {files.ca} ({_name(authority.subject)})", authority
 
 
-def _dates(what: str, certificate: "Certificate") -> Trouble | None:
+def _dates(what: str, certificate: "Certificate") -> CertificateTrouble | None:
     now = datetime.now(timezone.utc)
     if now > certificate.not_valid_after_utc:
         wrong, remedy = "has expired", f"renew it, or {CLOCK}"
@@ -93,7 +93,7 @@ def _dates(what: str, certificate: "Certificate") -> Trouble | None:
     else:
         return None
     why = f"{what} {wrong}: it is {_span(certificate)}, and the clock here says {_day(now)}"
-    return Trouble(why, remedy, passing=True)
+    return CertificateTrouble(why, remedy, passing=True)
 
 
 def _span(certificate: "Certificate") -> str:

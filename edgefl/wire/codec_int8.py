@@ -10,8 +10,8 @@ A number x becomes x / scale, rounded up with the chance of its fraction: right 
 send does not drift. Without a random stream it is rounded to the nearest. Chance comes in 65,536ths, of which one draw
 of 64 bits has four: finer ones a float32 of up to 127 steps could hardly tell apart.
 
-Numbers are worked on in blocks that stay in the processor's cache, in memory that is used again: to map fresh memory
-for every pass over a large vector takes longer than to compute.
+Numbers are processed in blocks that stay in the processor's cache, in memory that is used again. To map new memory for
+every pass over a large vector would take longer than the computation.
 """
 
 from collections.abc import Sequence

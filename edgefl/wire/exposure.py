@@ -17,7 +17,10 @@ def exposed(broker: Address, files: Tls) -> str | None:
     if not broker.tls:
         return f"{broker} has no TLS: the network between can read every update, and every password"
     if files.certificate is None and broker.username is None:
-        return f"nobody proves at {broker} who he is: whoever reaches it reads every update"
+        return (
+            f"neither a certificate nor a password is set for {broker}: if the broker takes such clients, every machine"
+            " that reaches it can read every update"
+        )
     return None
 
 

@@ -7,7 +7,7 @@ from edgefl.wire.address import Address
 WHERE = "`edgefl coordinator key run.toml` prints it on the server, and the coordinator shows it when it starts"
 
 
-class Missing(NamedTuple):
+class MissingKey(NamedTuple):
     """The key of the coordinator is not known where it must be."""
 
     what: str
@@ -17,11 +17,11 @@ class Missing(NamedTuple):
         return f"{self.what}: {self.remedy}"
 
 
-def missing_key(broker: Address, key: str | None) -> Missing | None:
+def missing_key(broker: Address, key: str | None) -> MissingKey | None:
     """What an agent with this broker and this `agent.coordinator` lacks before it may connect; nothing, if it may."""
     if key or broker.local:
         return None
-    return Missing(
-        f"agent.coordinator is not set, and the first to speak at {broker} would be believed",
+    return MissingKey(
+        f"agent.coordinator is not set, so this device would trust the first coordinator that it meets at {broker}",
         f'write coordinator = "ed25519:..." under [agent] (or set EDGEFL_AGENT__COORDINATOR); {WHERE}',
     )

@@ -1,10 +1,10 @@
-"""A frame: a small header that says what it is, and the raw bytes it speaks of.
+"""A frame: a small header that describes the message, and a body of raw bytes.
 
   magic 4 | version 1 | flags 1 | header length 4 | body length 8 | header (msgpack) | zeros | body
 
 Lengths are the plain sizes, little-endian; the body begins at a multiple of 64, so that numbers in it are aligned;
-flag 1 says that it is zstd-compressed, flag 2 that it is then sealed (sealing.py). The header is read first, the body
-when it is known what it may weigh: every limit is checked before memory is allocated. Nothing here can run code: no
+flag 1 says that it is zstd-compressed, flag 2 that it is then sealed (sealing.py). The header is read first, and the
+body when its size limit is known: every limit is checked before memory is allocated. Nothing here can run code: no
 pickle, no numpy loader.
 """
 
@@ -40,14 +40,14 @@ Unseal: TypeAlias = Callable[[memoryview, memoryview], bytes]  # all before the 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What was said (`header`) and the bytes that came with it."""
+    """The header of a frame and its opened body."""
 
     header: dict[str, Any]
     body: memoryview
 
 
 def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *, compress: bool = False) -> bytes:
-    """The bytes of a frame; with `compress` the body shrinks where that helps."""
+    """Return the bytes of a frame; with `compress` the body is compressed if that saves more than 5 %."""
     head: bytes = msgpack.packb(dict(header))
     size = sum(len(part) for part in parts)
     flags = 0
@@ -59,7 +59,7 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
 
 
 def length(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *, compress: bool = False) -> int:
-    """How many bytes `pack` would give; only what is compressed has to be packed to be known."""
+    """Return the length of `pack`'s result; only a compressed frame has to be packed for that."""
     if compress:
         return len(pack(header, parts, compress=True))
     head_size = len(msgpack.packb(dict(header)))
@@ -78,7 +78,7 @@ class Unread:
     data: memoryview
 
     def body(self, limit: int, unseal: Unseal | None = None) -> memoryview:
-        """The body, which must not be larger than `limit`; who has no key for sealed ones refuses them."""
+        """Return the body, of at most `limit` bytes; raise `WireError` for a sealed one if there is no key."""
         if self.size > limit or ((self.compressed or self.sealed) and not limit):
             raise WireError("wire.too_large", f"a body of {self.size} bytes; the limit is {limit}")
         data = self._unsealed(unseal) if self.sealed else self.data
@@ -93,13 +93,13 @@ class Unread:
 
 
 def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
-    """The frame behind these bytes; its body must not be larger than `limit`."""
+    """Read a whole frame, whose body must not be larger than `limit`."""
     unread = peek(data)
     return Frame(unread.header, unread.body(limit))
 
 
 def peek(data: bytes | bytearray | memoryview) -> Unread:
-    """The header behind these bytes; the body can be opened when it is known what it may weigh."""
+    """Read the header only; the body can be opened when its size limit is known."""
     view = memoryview(data)
     if len(view) < _PREFIX.size:
         raise WireError("wire.truncated", f"a frame has at least {_PREFIX.size} bytes, this one {len(view)}")
@@ -123,7 +123,7 @@ def peek(data: bytes | bytearray | memoryview) -> Unread:
 
 
 def for_sealing(frame: bytes | bytearray) -> tuple[bytes, memoryview]:
-    """A frame of our own in two parts: all before its body, which now says that it is sealed, and the body."""
+    """Split a frame of our own into all before its body, now with the flag for sealed, and the body."""
     magic, version, flags, head_size, body_size = _PREFIX.unpack_from(frame)
     begin = _PREFIX.size + head_size + _padding(head_size)
     prefix = _PREFIX.pack(magic, version, flags | SEALED, head_size, body_size)
@@ -172,7 +172,7 @@ def _decompressed(data: memoryview, size: int) -> memoryview:
 
 
 def _expanded(data: memoryview, size: int) -> memoryview:
-    """Exactly `size` bytes, piece by piece into memory of that size: all at once would take twice as much."""
+    """Decompress to exactly `size` bytes, piece by piece: in one call it would take twice the memory."""
     body, fed, at = memoryview(bytearray(size)), 0, 0
     opened = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW})
     while not (opened.eof or (opened.needs_input and fed == len(data))):

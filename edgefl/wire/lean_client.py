@@ -1,8 +1,8 @@
 """paho's client with a data path of our own.
 
-Connecting, subscribing and the keep-alive are paho's. What carries messages is ours: paho copies a payload six times on
-its way in and, whenever the kernel takes only a part of it, the rest once more on its way out; here the kernel fills
-the memory that a message is read from, and takes it from where the sender has it.
+Connecting, subscribing and the keep-alive are paho's. The part that carries messages is our own: paho copies a payload
+six times on its way in. On its way out it copies the rest again whenever the kernel takes only a part; here the kernel
+fills the memory that a message is read from, and takes it from where the sender has it.
 """
 
 import socket

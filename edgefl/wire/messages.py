@@ -37,6 +37,10 @@ TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 LABEL = 255  # characters
 Label = Annotated[str, Field(max_length=LABEL), AfterValidator(printable)]  # a short one, quoted in others
+LINE = 500  # characters
+Line = Annotated[str, Field(max_length=LINE), AfterValidator(printable)]  # of a log
+REPLY = 1 << 16  # bytes of the frame of a reply
+MOST_FINDINGS, MOST_LINES = 100, 200  # in one reply
 MOST_TENSORS = 4096  # in one frame
 USUAL = 256  # tensors of a model
 ENCLOSED = 1 << 16  # bytes of a model that comes with its task, and of its manifest
@@ -52,19 +56,19 @@ SealingKey = Annotated[str, Field(pattern=r"^x25519:[A-Za-z0-9_-]{43}$")]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
-class _Said(BaseModel):
+class _WireModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64", defer_build=True)
     limit: ClassVar[int] = 1 << 14  # bytes of its JSON
 
 
-class Vitals(_Said, VitalSigns):
+class WireVitals(_WireModel, VitalSigns):
     """How a device's machine fares, as far as the machine tells; it comes with what is sent anyway."""
 
 
 # ---- retained JSON -------------------------------------------------------------------------------------------------
 
 
-class Presence(_Said):
+class Presence(_WireModel):
     """A device is there, or (as its last will) is not. `birth` grows with every start of the same installation."""
 
     protocol: Version = PROTOCOL
@@ -81,10 +85,13 @@ class Presence(_Said):
     trouble: Label = ""  # why its newest data cannot be used: it trains on older ones, or (not online) on none
     samples_from: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None  # when the older were read
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
-    vitals: Vitals | None = None  # when it said so
+    arch: Label = ""  # the kind of its processor, and its memory in MiB: with `version`, `back_end` and `samples`
+    memory_mb: Annotated[int, Field(ge=0, le=2**40)] | None = None  # what `rounds.where` can ask of its own word
+    answers: bool = False  # it understands a request, whatever it then allows
+    vitals: WireVitals | None = None  # when it said so
 
 
-class JobState(_Said):
+class JobState(_WireModel):
     """Where a job stands; the first thing a device reads."""
 
     protocol: Version = PROTOCOL
@@ -95,7 +102,7 @@ class JobState(_Said):
     spread: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 0.0  # seconds for a lost fleet to come back in
 
 
-class Tensor(_Said):
+class Tensor(_WireModel):
     """One array in a frame's body: `kind` is a codec's name, or `raw` for other types than float32."""
 
     name: Key
@@ -109,7 +116,7 @@ class Tensor(_Said):
 Tensors: TypeAlias = Annotated[tuple[Tensor, ...], Field(max_length=MOST_TENSORS), FailFast()]
 
 
-class Shape(_Said):
+class Shape(_WireModel):
     """A layout, on the wire."""
 
     names: Annotated[tuple[Key, ...], FailFast()]
@@ -135,7 +142,7 @@ def _layout(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], buffers
     return Layout(names, shapes, buffers)
 
 
-class RowField(_Said):
+class RowField(_WireModel):
     """An array of a row: see `edgefl.learn.tasks.fields.Field`."""
 
     name: Annotated[str, Field(max_length=64)]
@@ -144,7 +151,7 @@ class RowField(_Said):
     learnt: bool
 
 
-class RowForm(_Said):
+class RowForm(_WireModel):
     """What rows of a task are: see `edgefl.learn.tasks.form.Form`."""
 
     kind: Literal["", "segmentation", "multilabel", "next_token", "autoencoder", "heads"]
@@ -153,7 +160,7 @@ class RowForm(_Said):
     outputs: Annotated[tuple[RowField, ...], Field(max_length=64)] = ()
 
 
-class Manifest(_Said):
+class Manifest(_WireModel):
     """Everything a device must know to work on a model: where its bytes are, how it is shaped, what to do with it."""
 
     limit: ClassVar[int] = 1 << 22  # its layout names every tensor
@@ -193,7 +200,7 @@ class Manifest(_Said):
 # ---- headers of frames ---------------------------------------------------------------------------------------------
 
 
-class Broadcast(_Said):
+class Broadcast(_WireModel):
     """The model of a round, and what the plan added; the same for every device."""
 
     kind: Literal["model"] = "model"
@@ -202,21 +209,21 @@ class Broadcast(_Said):
     tensors: Tensors
 
 
-class Graphs(_Said):
+class Graphs(_WireModel):
     """The ONNX bundle of a job; the body is the bundle."""
 
     kind: Literal["graphs"] = "graphs"
     job: Name
 
 
-class Enclosed(_Said):
+class Enclosed(_WireModel):
     """A small model that comes with its task; it stands at the broker as well, for agents that do not look here."""
 
     manifest: Annotated[bytes, Field(max_length=ENCLOSED)]
     frame: Annotated[bytes, Field(max_length=ENCLOSED)]
 
 
-class Assignment(_Said):
+class Assignment(_WireModel):
     """A device is asked to work on a round."""
 
     kind: Literal["task"] = "task"
@@ -241,7 +248,7 @@ class Assignment(_Said):
     seal: SealingKey | None = None  # whom the answer is sealed for; None: it is sent open
 
 
-class Call(_Said):
+class Call(_WireModel):
     """All devices of a round are asked at once; the body is the model, if it is small. See `calls.py`."""
 
     kind: Literal["call"] = "call"
@@ -257,7 +264,7 @@ class Call(_Said):
         return self
 
 
-class Answer(_Said):
+class Answer(_WireModel):
     """What a device did, and what it saw: its counts are in the body, which may be sealed."""
 
     kind: Literal["answer"] = "answer"
@@ -274,7 +281,7 @@ class Answer(_Said):
     tensors: Tensors
 
 
-class Receipt(_Said):
+class Receipt(_WireModel):
     """The coordinator has an answer on its own disk, or says why it does not want it."""
 
     kind: Literal["receipt"] = "receipt"
@@ -288,7 +295,7 @@ class Receipt(_Said):
 NOT_IN_RUN = "device.not_in_run"  # the code of a refusal that nothing is wrong with: the run is for other devices
 
 
-class Refusal(_Said):
+class Refusal(_WireModel):
     """The coordinator will not work with this device now; `installation` and `key` say which, when two share an id."""
 
     kind: Literal["refusal"] = "refusal"
@@ -298,7 +305,7 @@ class Refusal(_Said):
     key: Label | None = None
 
 
-class Missing(_Said):
+class Missing(_WireModel):
     """Send these chunks again."""
 
     kind: Literal["missing"] = "missing"
@@ -306,7 +313,7 @@ class Missing(_Said):
     indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=INDEXES), FailFast()]
 
 
-class Holding(_Said):
+class Holding(_WireModel):
     """A device that was interrupted holds an answer: what of it has not arrived?"""
 
     kind: Literal["holding"] = "holding"
@@ -317,7 +324,7 @@ class Holding(_Said):
     size: Annotated[int, Field(ge=1)]  # bytes of the frame
 
 
-class Absent(_Said):
+class Absent(_WireModel):
     """A device did not find a model at the broker, or found a manifest there that is not ours: publish it again."""
 
     kind: Literal["absent"] = "absent"
@@ -326,7 +333,7 @@ class Absent(_Said):
     forged: bool = False  # the chunks are known by their hash: only the manifest has to come again
 
 
-class Declined(_Said):
+class DeclinedMessage(_WireModel):
     """A device cannot do what it was asked."""
 
     kind: Literal["declined"] = "declined"
@@ -336,7 +343,7 @@ class Declined(_Said):
     to: Label | None = None  # the key whose task it was, where the device trusts another: no other coordinator is meant
 
 
-class Busy(_Said):
+class BusyMessage(_WireModel):
     """A device works for another run; it keeps the task, and takes it up when it is free."""
 
     kind: Literal["busy"] = "busy"
@@ -345,17 +352,17 @@ class Busy(_Said):
     reason: Text
 
 
-class Working(_Said):
+class Working(_WireModel):
     """How far a device is with its work; sent at most once a second."""
 
     kind: Literal["working"] = "working"
     job: Name
     round: Round
     steps: Count
-    vitals: Vitals | None = None  # now and then
+    vitals: WireVitals | None = None  # now and then
 
 
-class Renewal(_Said):
+class Renewal(_WireModel):
     """A device asks for a new certificate: the old one ends soon. A PEM request, whose key stays on the device."""
 
     kind: Literal["renewal"] = "renewal"
@@ -363,22 +370,56 @@ class Renewal(_Said):
     request: Annotated[str, Field(max_length=4096)]
 
 
-class Renewed(_Said):
+class Renewed(_WireModel):
     """The certificate (PEM) that a device asked for."""
 
     kind: Literal["renewed"] = "renewed"
     certificate: Annotated[str, Field(max_length=16384)]
 
 
-ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing | Renewed, Field(discriminator="kind")]
-ToCoordinator: TypeAlias = Annotated[
-    Answer | Holding | Missing | Absent | Declined | Busy | Working | Renewal, Field(discriminator="kind")
+class DeviceRequest(_WireModel):
+    """The fleet's operator asks a device how it is; said on the job `topics.SERVER`, and answered by a `Reply`."""
+
+    kind: Literal["request"] = "request"
+    id: Name  # chosen by who asks, never twice
+    what: Name  # doctor, logs or vitals; a device refuses what it does not know
+    by: Label = ""  # who asks, as the asking side says: for the device's log
+
+
+class Examined(_WireModel):
+    """One thing that a device has looked at: see `edgefl.ops.doctor.finding.Finding`."""
+
+    what: Label
+    level: Literal["ok", "warning", "wrong"]
+    text: Text
+    remedy: Text = ""
+
+
+class Reply(_WireModel):
+    """What a device answers, without values of its data; or why it does not."""
+
+    kind: Literal["reply"] = "reply"
+    id: Name  # of the request
+    refused: Text = ""  # why there is no answer
+    findings: Annotated[tuple[Examined, ...], Field(max_length=MOST_FINDINGS), FailFast()] = ()
+    lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES), FailFast()] = ()  # of its log, the newest last
+    vitals: WireVitals | None = None
+
+
+ToDevice: TypeAlias = Annotated[
+    Assignment | Receipt | Refusal | Missing | Renewed | DeviceRequest, Field(discriminator="kind")
 ]
+ToCoordinator: TypeAlias = Annotated[
+    Answer | Holding | Missing | Absent | DeclinedMessage | BusyMessage | Working | Renewal, Field(discriminator="kind")
+]
+
+ToServer: TypeAlias = Annotated[Reply | Renewal, Field(discriminator="kind")]  # on the job `topics.SERVER`
 
 LATER = ConfigDict(defer_build=True)  # when first read: a device reads few of them, and starts often
 CALL: TypeAdapter[Call] = TypeAdapter(Call)
 TO_DEVICE: TypeAdapter[ToDevice] = TypeAdapter(ToDevice, config=LATER)
 TO_COORDINATOR: TypeAdapter[ToCoordinator] = TypeAdapter(ToCoordinator, config=LATER)
+TO_SERVER: TypeAdapter[ToServer] = TypeAdapter(ToServer, config=LATER)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 
@@ -386,7 +427,7 @@ WITH_BODY = Broadcast, Graphs, Call, Answer
 SMALL = HEADER_LIMIT + 128  # bytes of a frame that has no body
 
 T = TypeVar("T")
-J = TypeVar("J", bound=_Said)
+J = TypeVar("J", bound=_WireModel)
 
 
 def frame(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, compress: bool = False) -> bytes:

@@ -35,15 +35,15 @@ from edgefl.wire.tls import Tls
 from edgefl.wire.tls_socket import TlsSocket
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     Undelivered,
     Will,
 )
-from edgefl.wire.window import Window
+from edgefl.wire.window import SendWindow
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +98,6 @@ class MqttTransport:
         *,
         keepalive: int = KEEPALIVE,
         window: int = 8,
-        username: str | None = None,
-        password: str | None = None,
         tls: Tls | None = None,
     ) -> None:
         self.sent = 0
@@ -108,7 +106,7 @@ class MqttTransport:
         self._id = client_id
         self._keepalive = keepalive
         self._window = window
-        self._login = (username or address.username, password or address.password)
+        self._login = (address.username, address.password)
         self._files = tls or Tls()
         if _given(self._files) and not address.tls:
             raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in its address")
@@ -130,13 +128,13 @@ class MqttTransport:
         # Touched by the network thread only.
         self._deliver: Deliver = lambda _: None
         self._will: Will | None = None
-        self._flight = Window[Item](window)
+        self._flight = SendWindow[Item](window)
         self._asked: dict[int, tuple[str, ...]] = {}
         self._online = False
         self._greeted = False  # the connection in hand was accepted by the broker
         self._largest = LARGEST
-        self._ended: Disconnected | None = None
-        self._told: tuple[Disconnected, float] | None = None  # the last failure, and when it was told
+        self._ended: ConnectionLost | None = None
+        self._told: tuple[ConnectionLost, float] | None = None  # the last failure, and when it was told
 
     # Any thread.
 
@@ -240,7 +238,7 @@ class MqttTransport:
             self._bell.close()
             self._ear.close()
 
-    def _tell(self, ended: Disconnected) -> None:
+    def _tell(self, ended: ConnectionLost) -> None:
         """Once; who tries for days hears of the same failure again only now and then."""
         now = time.monotonic()
         known = self._told is not None and self._told[0] == ended and now - self._told[1] < REMIND
@@ -248,7 +246,7 @@ class MqttTransport:
             self._told = None if self._greeted else (ended, now)
             self._deliver(ended)
 
-    def _connection(self) -> Disconnected:
+    def _connection(self) -> ConnectionLost:
         """One connection from beginning to end; gives back why it ended."""
         self._ended = None
         client = self._client()
@@ -259,7 +257,7 @@ class MqttTransport:
         except OSError as failed:
             return self._failed(failed)
         except UnicodeError:
-            return Disconnected(f"host name '{self._address.host}' is unknown")
+            return ConnectionLost(f"host name '{self._address.host}' is unknown")
         self._line.acquire()
         try:
             self._serve(client)
@@ -270,22 +268,22 @@ class MqttTransport:
             if (sock := client.socket()) is not None:
                 sock.close()
             self._outbox.extendleft(reversed(self._flight.unsettled()))
-            self._flight = Window(self._window)
+            self._flight = SendWindow(self._window)
             self._asked.clear()
-        ended = self._ended or Disconnected(LOST, passing=True)
+        ended = self._ended or ConnectionLost(LOST, passing=True)
         # In TLS 1.3 the handshake ends before we are checked.
         if self._tls and not self._greeted and ended.reason == LOST and (wrong := refused(self._files)):
-            return Disconnected(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
+            return ConnectionLost(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
         return ended
 
-    def _failed(self, failed: OSError) -> Disconnected:
+    def _failed(self, failed: OSError) -> ConnectionLost:
         if self._address.socket and isinstance(failed, ConnectionRefusedError | FileNotFoundError):
-            return Disconnected(NOT_RUNNING, passing=True, remedy=START)
+            return ConnectionLost(NOT_RUNNING, passing=True, remedy=START)
         if isinstance(failed, ConnectionRefusedError):
-            return Disconnected("Connection refused", passing=True, remedy=NOBODY)
+            return ConnectionLost("Connection refused", passing=True, remedy=NOBODY)
         if wrong := explain(failed, self._address, self._files):
-            return Disconnected(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
-        return Disconnected(failed.strerror or str(failed), passing=not isinstance(failed, PermissionError))
+            return ConnectionLost(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
+        return ConnectionLost(failed.strerror or str(failed), passing=not isinstance(failed, PermissionError))
 
     def _renew(self) -> None:
         """Certificates run out and are renewed: files that have changed are read again, without a restart."""
@@ -400,18 +398,18 @@ class MqttTransport:
         if reason.is_failure:
             remedy = _login_remedy(*self._login) if reason.value in BAD_LOGIN else ""
             passing = reason.value in NOT_NOW
-            self._ended = Disconnected(f"the broker refused: {reason}", passing=passing, remedy=remedy)
+            self._ended = ConnectionLost(f"the broker refused: {reason}", passing=passing, remedy=remedy)
             return
         self._flight.room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST)
         self._online = self._greeted = True
-        self._deliver(Connected())
+        self._deliver(ConnectionMade())
 
     def _on_disconnect(self, _c: paho.Client, _u: Any, flags: Any, reason: ReasonCode, _p: Any) -> None:
         self._online = False
         if self._ended is None:
             why = str(reason) if flags.is_disconnect_packet_from_server else LOST
-            self._ended = Disconnected(why, taken_over=reason.value == TAKEN_OVER)
+            self._ended = ConnectionLost(why, taken_over=reason.value == TAKEN_OVER)
 
     def _received(self, topic: bytes, payload: bytes | memoryview, retained: bool) -> None:
         try:

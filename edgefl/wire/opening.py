@@ -13,7 +13,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.wire.address import UNIX, Address, BrokerAway
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Disconnected, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionLost, Transport, TransportEvent
 
 Opener: TypeAlias = Callable[[Address, str, Tls | None], Transport]  # the string is the client id
 
@@ -28,9 +28,9 @@ OPENERS: Mapping[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, UNIX: _mqtt}  # 
 def open_transport(address: Address, name: str, tls: Tls | None = None, *, suffix: bool = True) -> Transport:
     """Return a transport to this broker that is not started yet; `tls` has the files that prove who we are.
 
-    The client id is the name with a random suffix: the broker gives the session of an id to the client that comes last,
-    so a second agent of a name would silently replace the first. With a suffix the coordinator notices and tells it.
-    Without a suffix the name is the id; the caller makes sure that it is used once.
+    The client id is the name with a random suffix. The broker gives the session of an id to the latest client, so a
+    second agent with the same name would silently replace the first. With a suffix the coordinator notices the second
+    one and refuses it. Without a suffix the name is the id; the caller makes sure that it is used once.
     """
     client_id = f"{name}-{uuid.uuid4().hex[:8]}" if suffix else name
     return OPENERS[address.scheme](address, client_id, tls)
@@ -44,8 +44,8 @@ def admitted(address: Address, tls: Tls, timeout: float = 10.0) -> None:
     try:
         event = told.get(timeout=timeout)
     except Empty:
-        event = Disconnected(f"no answer within {timeout:g} s", passing=True, remedy="check the broker's log")
+        event = ConnectionLost(f"no answer within {timeout:g} s", passing=True, remedy="check the broker's log")
     finally:
         trying.close()
-    if isinstance(event, Disconnected):
+    if isinstance(event, ConnectionLost):
         raise (BrokerAway if event.passing else ConfigError)(f"broker {address}: {event}")

@@ -2,12 +2,12 @@
 
     magic 2 | version 1 | length of the run's name 1 | key 32 | counter 8 | signature 64 | the run's name | what is said
 
-One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed are
-its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is
-said. Of a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter
-serve all, and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and
-nothing in it is read before it is believed. A sender's counter grows with each message, over its restarts too: a
-receiver that keeps the last one knows an old message when it comes again.
+One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed
+are its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of
+what is said. For a frame in many chunks it is the hash of the frame, which each chunk names. One signature and one
+counter serve all chunks, and a changed chunk is noticed when the frame is whole. So a message is valid in one place
+only, and nothing in it is parsed before its signature is checked. A sender's counter grows with each message, across
+its restarts too. A receiver that keeps the last counter recognises an old message.
 
 The envelope is no part of the frame: what counts as traffic is the same in every driver.
 """
@@ -42,7 +42,7 @@ class Unproven(WireError):  # noqa: N818 - what it is, as Interrupted
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class SigningContext:
     """Where something is said."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Envelope:
     payload: bytes | memoryview
     signature: bytes
 
-    def prove(self, place: Where) -> None:
+    def prove(self, place: SigningContext) -> None:
         """Nothing, if this was signed with this key for this place, and not changed since."""
         raw = signing.key_bytes(self.key)
         if place.run_id != self.run_id or not signing.verified(raw, self.signature, _statement(place, raw, self)):
@@ -91,7 +91,7 @@ class Speaker:
 
     def seal(self, kind: Kind, payload: bytes, *, job: str = "", run_id: str = "", device: str = ALL) -> bytes:
         """The message in its envelope, with the next counter."""
-        return self._head(Where(kind, self.fleet, job, run_id, device), payload) + payload
+        return self._head(SigningContext(kind, self.fleet, job, run_id, device), payload) + payload
 
     def seal_frame(
         self,
@@ -106,10 +106,10 @@ class Speaker:
         envelope = b""
         for head, data in messages:
             signed = b"" if envelope else head if chunks.series(head) else head + data  # a lone one as it stands
-            envelope = envelope or self._head(Where(kind, self.fleet, job, run_id, device), signed)
+            envelope = envelope or self._head(SigningContext(kind, self.fleet, job, run_id, device), signed)
             yield envelope + head, data
 
-    def _head(self, where: Where, payload: bytes) -> bytes:
+    def _head(self, where: SigningContext, payload: bytes) -> bytes:
         raw, name = signing.key_bytes(self.key), where.run_id.encode()
         envelope = Envelope(self.key, next(self._counter), where.run_id, payload, b"")
         signature = self.signer.signature(_statement(where, raw, envelope))
@@ -131,7 +131,7 @@ def opened(message: bytes | memoryview) -> Envelope:
     return Envelope(signing.key_text(raw), counter, run_id, message[end:], signature)
 
 
-def _statement(place: Where, raw: bytes, envelope: Envelope) -> bytes:
+def _statement(place: SigningContext, raw: bytes, envelope: Envelope) -> bytes:
     """The very bytes that are signed: a list has one way to be written and one way to be read."""
     where = [place.kind, place.fleet, place.job, place.run_id, place.device]
     what = chunks.series(envelope.payload) or sha256(envelope.payload).digest()

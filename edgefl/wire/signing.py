@@ -2,9 +2,9 @@
 
     {"protocol":1,"job":"digits", ... ,"key":"ed25519:...","signature":"..."}
 
-Key and signature are the last two members of the manifest's JSON. What is signed are the very bytes of the object
-without them, behind a prefix of our own: nothing is parsed before it is believed, and there is no second way to write
-the same thing. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
+Key and signature are the last two members of the manifest's JSON. The signature covers the exact bytes of the object
+without them, after a fixed prefix. So nothing is parsed before the signature is checked, and there is only one way to
+write a manifest. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
 
 The same keys sign messages, see `signed.py`. `cryptography` is imported when the first key is used.
 """
@@ -13,7 +13,9 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
+
+from pydantic import AfterValidator
 
 from edgefl.base.errors import WireError
 
@@ -134,6 +136,15 @@ def key_bytes(key: str) -> bytes:
     if not key.startswith(KIND):
         raise ValueError(f"a key begins with '{KIND}'; `edgefl coordinator key run.toml` prints it")
     return base64_bytes(key.removeprefix(KIND), KEY_BYTES)
+
+
+def checked_key(key: str) -> str:
+    """Return the text of a public key; ValueError if it is none."""
+    key_bytes(key)
+    return key
+
+
+KeyText: TypeAlias = Annotated[str, AfterValidator(checked_key)]  # in files: a public key
 
 
 def base64_text(raw: bytes) -> str:

@@ -45,8 +45,8 @@ def decode(
 ) -> State:
     """The arrays behind a frame's body.
 
-    Only those in `sizes`, vectors of these sizes, may come in a few bytes that stand for many, from one of our
-    codecs or from the run's `own`: what they claim to be is looked at first.
+    Only the vectors in `sizes`, of these sizes, may be compressed, by one of our codecs or by the run's `own`. What a
+    payload claims to hold is checked before memory is allocated for it.
     """
     arrays: State = {}
     start = 0

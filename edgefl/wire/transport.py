@@ -1,7 +1,7 @@
 """The seam between the services and the network: what a transport can do, and what it tells.
 
 A transport never decides anything: it moves messages at QoS 1 and tells what happened as events, from its own
-thread. Its owner puts these on a queue. `Connected` comes after every connect, also the hundredth; the broker is
+thread. Its owner puts these on a queue. `ConnectionMade` comes after every connect, also the hundredth; the broker is
 disposable and may have forgotten everything, so subscribe and announce again each time.
 """
 
@@ -22,12 +22,12 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ConnectionMade:
     """Connected, for the first time or again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Disconnected:
+class ConnectionLost:
     """The connection was lost or could not be made; `taken_over` if another client came with our id."""
 
     reason: str
@@ -48,7 +48,7 @@ class Undelivered:
 
 
 Payload: TypeAlias = bytes | memoryview | tuple[bytes | memoryview, ...]  # several parts are sent as one
-TransportEvent: TypeAlias = Message | Connected | Disconnected | Undelivered
+TransportEvent: TypeAlias = Message | ConnectionMade | ConnectionLost | Undelivered
 Deliver: TypeAlias = Callable[[TransportEvent], None]  # called from the network thread: only ever puts on a queue
 
 
@@ -72,11 +72,11 @@ class Transport(Protocol):
     received: int
 
     def start(self, deliver: Deliver, will: Will | None = None) -> None:
-        """Connect in the background; returns at once, `Connected` comes as an event."""
+        """Connect in the background; returns at once, `ConnectionMade` comes as an event."""
         ...
 
     def subscribe(self, *filters: str) -> None:
-        """Ask for what matches; subscriptions do not outlive a connection, so ask again after each `Connected`."""
+        """Ask for what matches; subscriptions do not outlive a connection, so ask again after each `ConnectionMade`."""
         ...
 
     def unsubscribe(self, *filters: str) -> None: ...

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Window(Generic[T]):
+class SendWindow(Generic[T]):
     """Of one connection. `speed` is bytes per second of the last stretch in which there was much to send."""
 
     room: int  # messages

@@ -1,6 +1,6 @@
 """Training code that does what it must not, in a real box: `python boxed.py FOLDER ACT ...` prints a line for each act.
 
-The agent's side is what an agent has: a zygote, a keeper and a trainer. After each act the same box, or the next one,
+The agent's side is what an agent has: a fork server, a box and a trainer. After each act the same box, or the next one,
 is given an honest task.
 """
 
@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from device_agent.box.fork_client import Box
-from device_agent.box.fork_server import Zygote
+from device_agent.box.fork_server import ForkServer
 
 VILLAIN = """
 import ctypes, fcntl, gc, os, random, resource, socket, struct, subprocess, time
@@ -178,13 +178,13 @@ SECONDS = 10.0  # for an act that must not go on; an honest task, which has as l
 
 
 def main(folder: Path, acts: list[str]) -> None:
-    zygote = Zygote()  # as an agent: first of all
+    fork_server = ForkServer()  # as an agent: first of all
     from fleets import prepared, run_file
 
     from device_agent.decide.vocabulary import Tasked
-    from device_agent.shell.order import Item, Order
+    from device_agent.shell.order import Item, TrainingOrder
     from device_agent.shell.samples import Samples
-    from device_agent.shell.training import Outcome, Progressed, Trained, Trainer
+    from device_agent.shell.training import Outcome, Trainer, WorkDone, WorkProgressed
     from edgefl.job.config.local_compute import LocalCompute
     from edgefl.job.run.work import ModelRef, Worker, pack_broadcast
     from edgefl.learn.contract import Budget, Task
@@ -202,7 +202,7 @@ def main(folder: Path, acts: list[str]) -> None:
     slow = {"burn", "steps without end", "a byte now and then"} & set(acts)
     compute = LocalCompute(factories=(NAME,), memory_mb=256, task_seconds=SECONDS if slow else 600)
     samples = Samples(held.devices[0])
-    box = Box(zygote, "device-00", compute, samples, 1 << 28)
+    box = Box(fork_server, "device-00", compute, samples, 1 << 28)
     told: SimpleQueue[Outcome] = SimpleQueue()
     trainer = Trainer(Threads(told.put, "training"), SystemClock())
     broadcast = pack_broadcast("job", 1, job.start, {}, codec("float32", "down"))
@@ -214,10 +214,10 @@ def main(folder: Path, acts: list[str]) -> None:
         table = {"name": NAME, "lr": 0.1, "batch": 64, "act": act}
         manifest = Manifest(job="job", run_id="run", round=round, algorithm=table, **about)
         task = Tasked("job", "run", round, "model", graphs="graphs")
-        trainer.start(Order(task, Item(manifest, broadcast), None, graphs, {}, 1 << 28), box)
+        trainer.start(TrainingOrder(task, Item(manifest, broadcast), None, graphs, {}, 1 << 28), box)
 
     def outcome(round: int) -> Outcome:
-        while isinstance(event := told.get(timeout=120), Progressed) or event.round != round:
+        while isinstance(event := told.get(timeout=120), WorkProgressed) or event.round != round:
             pass
         return event
 
@@ -225,7 +225,7 @@ def main(folder: Path, acts: list[str]) -> None:
         round, boxes = 2 * i + 1, {box.pid}
         start({"kill": "hang", "cancel": "hang"}.get(act, act), round)
         if act in {"kill", "cancel"}:
-            while not isinstance(told.get(timeout=120), Progressed):
+            while not isinstance(told.get(timeout=120), WorkProgressed):
                 pass
             boxes = {box.pid}
         if act == "kill":
@@ -234,8 +234,8 @@ def main(folder: Path, acts: list[str]) -> None:
         start("nothing", round + 1)
         good = outcome(round + 1)
         line = {"act": act, "told": getattr(bad, "told", None), "mistake": getattr(bad, "mistake", None)}
-        line |= {"trained": isinstance(good, Trained), "why": getattr(good, "told", ""), "same_box": box.pid in boxes}
-        if isinstance(good, Trained):
+        line |= {"trained": isinstance(good, WorkDone), "why": getattr(good, "told", ""), "same_box": box.pid in boxes}
+        if isinstance(good, WorkDone):
             made_of = job.algorithm, job.device_model, held.devices[0], job.loss, job.run.transforms, 3
             worker = Worker("job", "device-00", *made_of)
             algorithm = replace(worker.algorithm, lr=0.1, batch=64)

@@ -18,7 +18,7 @@ from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.fleet import authority
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.members import MembersFile
 from tools.in_memory_broker import InMemoryBroker
@@ -35,7 +35,7 @@ class MembersRun:
         self.late = 0.0  # seconds that the members are judged later than now
         connect = self.broker.client
         self.puppets = {name: Puppet(name, connect(name), lambda *_: None, job="fleet") for name in (MEMBER, OTHER)}
-        self.fleet = Fleet.new("default", ["localhost"], 8883, clock())
+        self.fleet = FleetAdministration.new("default", ["localhost"], 8883, clock())
         for name, begun in ((MEMBER, clock() - ago), (OTHER, clock())):
             key = self.puppets[name].speaker.key
             with self.fleet.folder.changing():

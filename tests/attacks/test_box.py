@@ -233,7 +233,7 @@ def test_no_box_stays_behind_when_its_agent_ends(number: signal.Signals, mosquit
             if len(children) == 2 and "asked" in log:
                 break
             time.sleep(0.1)
-        assert (len(children), "asked" in log) == (2, True), "the zygote, and a box that hangs"
+        assert (len(children), "asked" in log) == (2, True), "the fork server, and a box that hangs"
         maps = Path(f"/proc/{agent.pid}/maps").read_text()
         fleet.agents[0].send_signal(number)
         fleet.agents[0].wait(60)

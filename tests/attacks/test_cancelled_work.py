@@ -16,11 +16,11 @@ from onnx import ModelProto, NodeProto
 
 from coordinator.shell.threaded import Threaded
 from device_agent.decide.vocabulary import Tasked
-from device_agent.shell.order import Cancellation, Order, Watch
-from device_agent.shell.training import Outcome, Trained, Trainer
+from device_agent.shell.order import Cancellation, TrainingOrder, Watch
+from device_agent.shell.training import Outcome, Trainer, WorkDone
 from edgefl.base.errors import Interrupted, RemoteError
 from edgefl.job.config.local_compute import LocalCompute
-from edgefl.job.run.work import Done, Worker
+from edgefl.job.run.work import Worker, WorkResult
 from edgefl.learn.contract import Budget, Task
 from edgefl.learn.models.base import Model
 from edgefl.learn.models.onnx.bundle import pack
@@ -132,19 +132,19 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     def start(model: OnnxModel, round: int) -> None:
         worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.run.transforms, 1)
 
-        def train(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, None]:
+        def train(order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> tuple[WorkResult, None]:
             cancelled.covers(model)
             task = Task(round, job.start, Budget(batches=1), {})
             return worker.work(task, order.model_ref, order.state, watch), None
 
-        trainer.start(Order(Tasked("job", "run", round, "model"), ITEM, None, None, {}, 0), train)
+        trainer.start(TrainingOrder(Tasked("job", "run", round, "model"), ITEM, None, None, {}, 0), train)
 
     start(stuck, 1)
     until(lambda: "training" in stuck._sessions)
     start(quick, 2)
     outcome = told.get(timeout=60)
     background.close()
-    assert isinstance(outcome, Trained)
+    assert isinstance(outcome, WorkDone)
     assert outcome.round == 2
 
 

@@ -20,7 +20,7 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.local_fleet import Fleet as Processes
+from edgefl.job.run.local_fleet import LocalFleet
 from edgefl.job.run.work import pack_broadcast
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system import user_code
@@ -159,6 +159,6 @@ def test_a_fleet_of_ones_own_may_build_the_factory_of_its_run(
 ) -> None:
     task = {"model": model, "backend": "torch"}
     run: RunFile = run_file({"name": "fedavg"}, run={"folder": str(tmp_path)}, task=task)
-    with Processes.of(run, str(mosquitto.address), 1) as fleet:
+    with LocalFleet.of(run, str(mosquitto.address), 1) as fleet:
         written = load(AgentFile, fleet.folder / "device-00.toml", ())
     assert written.compute.factories == listed

@@ -13,8 +13,8 @@ from edgefl.fleet import revocation
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import clock
 from edgefl.wire import topics
-from edgefl.wire.messages import Declined, frame
-from edgefl.wire.transport import Connected
+from edgefl.wire.messages import DeclinedMessage, frame
+from edgefl.wire.transport import ConnectionMade
 
 NOT_AUTHORIZED = 0x87
 
@@ -35,10 +35,10 @@ def test_a_coordinator_s_list_counts_at_a_broker_that_knows_none(held: MembersRu
     else:
         held.late = 2 * 3600.0  # its certificate had an hour left when it connected
     until(lambda: held.happened("lost", MEMBER))
-    held.puppets[MEMBER].say(frame(Declined(job="fleet", round=1, reason="still here")))
+    held.puppets[MEMBER].say(frame(DeclinedMessage(job="fleet", round=1, reason="still here")))
     until(lambda: held.refused("device.revoked", "device.unknown"))
     assert not held.happened("declined", MEMBER)
-    held.puppets[MEMBER]._deliver(Connected())  # it announces itself again
+    held.puppets[MEMBER]._deliver(ConnectionMade())  # it announces itself again
     until(lambda: [one for one in held.happened("refused", MEMBER) if one["code"] == "device.key"])
     assert len(held.happened("joined", MEMBER)) == 1
 

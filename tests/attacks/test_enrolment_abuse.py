@@ -19,9 +19,9 @@ from secured_fleet import Secured, enrolling, make
 
 from edgefl.base.errors import RemoteError
 from edgefl.fleet import enrolment, revocation, tokens
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock, new_key, request
-from edgefl.fleet.tokens import Expected, Token
+from edgefl.fleet.tokens import ExpectedDevice, JoinToken
 from edgefl.wire.signing import Signer
 
 HOUR = timedelta(hours=1)
@@ -40,7 +40,7 @@ def listening(secured: Secured) -> Iterator[list[str]]:
         yield joined
 
 
-def token(secured: Secured, name: str = "pi-02") -> Token:
+def token(secured: Secured, name: str = "pi-02") -> JoinToken:
     return tokens.issue(secured.fleet, name, clock(), HOUR, replace=False, data=None)
 
 
@@ -107,9 +107,9 @@ def test_a_revocation_while_a_device_comes_with_its_token_is_never_undone(
     word = tokens.issue(secured.fleet, "pi-01", clock(), HOUR, replace=True, data=None)
     redeem, revoking = tokens.redeem, list[Thread]()
 
-    def interrupted(*request: Any) -> Expected | None:  # Any: whatever it is asked
+    def interrupted(*request: Any) -> ExpectedDevice | None:  # Any: whatever it is asked
         expected = redeem(*request)
-        revoking.append(Thread(target=revocation.revoke, args=(Fleet("default"), "pi-01")))
+        revoking.append(Thread(target=revocation.revoke, args=(FleetAdministration("default"), "pi-01")))
         revoking[0].start()
         revoking[0].join(1)  # time enough to get between, if there is a way
         return expected
@@ -136,7 +136,7 @@ def test_silent_connections_keep_nobody_waiting(
 
 
 def test_a_crowd_from_one_address_leaves_room_for_others() -> None:
-    visits, present = enrolment.Visits(), list[str]()
+    visits, present = enrolment.VisitCounts(), list[str]()
     for _ in range(100):
         if visits.welcome("10.0.0.1", present, 0.0):
             present.append("10.0.0.1")

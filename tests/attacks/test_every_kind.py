@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from test_forged_updates import OTHER, VICTIM, Siege, parts
 from test_replay import DEVICE, DOWN, STATE, Recorded
 
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from edgefl.base.errors import WireError
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import calls, chunks, messages, signed, topics
@@ -28,10 +28,12 @@ from edgefl.wire.messages import (
     Answer,
     Assignment,
     Broadcast,
-    Busy,
+    BusyMessage,
     Call,
-    Declined,
+    DeclinedMessage,
+    DeviceRequest,
     Enclosed,
+    Examined,
     Graphs,
     Holding,
     JobState,
@@ -42,15 +44,16 @@ from edgefl.wire.messages import (
     Refusal,
     Renewal,
     Renewed,
+    Reply,
     RowField,
     RowForm,
     Shape,
     Tensor,
-    Vitals,
+    WireVitals,
     Working,
     frame,
 )
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.signing import Signer
 
 RUN_ID, FLEET, JOB = "0123456789ab", "default", "fleet"
@@ -63,21 +66,23 @@ TO_DEVICE: dict[type[BaseModel], BaseModel] = {
     Refusal: Refusal(code="device.key", reason="go away"),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Renewed: Renewed(certificate="x"),
+    DeviceRequest: DeviceRequest(id="forged", what="doctor"),
 }
 TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Answer: Answer(**ABOUT, device=VICTIM, model="0" * 16, weight=1.0, steps=1, tensors=()),
     Holding: Holding(**ABOUT, digest=DIGEST, size=100),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Absent: Absent(job=JOB, model="0" * 16),
-    Declined: Declined(job=JOB, round=1, reason="forged"),
-    Busy: Busy(job=JOB, round=1, reason="forged"),
+    DeclinedMessage: DeclinedMessage(job=JOB, round=1, reason="forged"),
+    BusyMessage: BusyMessage(job=JOB, round=1, reason="forged"),
     Working: Working(job=JOB, round=1, steps=7),
     Renewal: Renewal(job=JOB, request="x"),
 }
 TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape, Vitals, RowField, RowForm}  # of messages
+TO_SERVER = {Reply, Renewal}  # what the operator hears: tests/attacks/test_questions_from_afar.py
+PARTS = {Tensor, Shape, WireVitals, RowField, RowForm, Examined}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name
@@ -87,9 +92,10 @@ def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has 
 def test_every_kind_of_message_is_attacked() -> None:
     assert kinds(messages.ToDevice) == set(TO_DEVICE)
     assert kinds(messages.ToCoordinator) == set(TO_COORDINATOR)
-    defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._Said)}
-    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_ALL | RETAINED | BY_MANIFEST | PARTS
-    assert defined - {messages._Said} == attacked
+    assert kinds(messages.ToServer) == TO_SERVER
+    defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._WireModel)}
+    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_SERVER | TO_ALL | RETAINED | BY_MANIFEST | PARTS
+    assert defined - {messages._WireModel} == attacked
 
 
 def one_part(message: BaseModel) -> bytes:
@@ -116,7 +122,7 @@ class Down:
     def __init__(self, played: Recorded) -> None:
         self.coordinator = Speaker(played.signer, FLEET, 1 << 30)
         self.member = Speaker(played.fleet.agents["device-01"].speaker.signer, FLEET, 1 << 30)
-        self.ended = next(iter(played.agent.hearing.replays.runs))
+        self.ended = next(iter(played.agent.inbound.replays.runs))
 
     def seal(self, speaker: Speaker, part: bytes, **instead: str) -> bytes:
         return speaker.seal("down", part, **{"job": JOB, "run_id": RUN_ID, "device": DEVICE, **instead})
@@ -159,7 +165,7 @@ WAYS_DOWN = (
 def standing(played: Recorded) -> tuple[Any, ...]:
     """Whatever a message could change on the device."""
     agent = played.agent
-    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.hearing.trust.key, set(agent.held)
+    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.inbound.trust.key, set(agent.held)
 
 
 @pytest.mark.parametrize("kind", TO_DEVICE, ids=lambda one: one.__name__)
@@ -264,7 +270,7 @@ def test_no_state_is_believed_that_the_coordinator_did_not_say(played: Recorded,
     before = standing(played)
     played.say(STATE, [forged])
     assert standing(played) == before
-    assert RUN_ID not in played.agent.hearing.replays.runs
+    assert RUN_ID not in played.agent.inbound.replays.runs
 
 
 def test_what_was_said_is_done_once_whatever_it_is_and_after_a_restart_too(played: Recorded) -> None:
@@ -308,7 +314,7 @@ def test_a_call_is_heard_once_and_after_a_restart_too_and_nothing_older_behind_i
 def test_a_manifest_is_believed_if_the_coordinator_signed_it_for_this_very_round() -> None:
     """Models and graphs are known by the hash that their manifest names: tests/fleet/test_forged_models.py."""
     ours, other = Signer.new(), Signer.new()
-    wanted = Wanted(JOB, RUN_ID, 1, "0" * 16)
+    wanted = RequestedModel(JOB, RUN_ID, 1, "0" * 16)
     manifest = Manifest(
         **ABOUT, digest="0" * 64, size=9, layout=Shape(names=(), shapes=()), algorithm={}, network="mlp", sample=(4,),
         classes=3, loss="cross_entropy", codec="float32", seed=1,
@@ -415,16 +421,16 @@ def test_what_a_device_said_counts_once_and_after_a_restart_of_the_coordinator_t
     def announced() -> bytes:
         return speaker.seal("presence", presence.model_dump_json().encode(), device=VICTIM)
 
-    def met(proofs: Proofs) -> Proofs:
+    def met(proofs: DeviceAuthentication) -> DeviceAuthentication:
         envelope = proofs.of_presence(VICTIM, announced())
         proofs.is_news(VICTIM, envelope, presence)
         proofs.meet(VICTIM)
         return proofs
 
-    first = met(Proofs(FLEET, JOB, DeviceKeys()))
+    first = met(DeviceAuthentication(FLEET, JOB, DeviceKeys()))
     said = speaker.seal("up", one_part(TO_COORDINATOR[kind]), job=JOB, run_id=RUN_ID, device=VICTIM)
     assert first.of_message(VICTIM, said)
-    restarted = Proofs(FLEET, JOB, DeviceKeys())
+    restarted = DeviceAuthentication(FLEET, JOB, DeviceKeys())
     with pytest.raises(signed.Unproven, match="has not announced itself"):
         restarted.of_message(VICTIM, said)
     for proofs in (first, met(restarted)):
@@ -436,14 +442,14 @@ def test_an_envelope_is_good_at_one_place_only() -> None:
     speaker = Speaker(Signer.new(), FLEET, 1)
     place = {"job": JOB, "run_id": RUN_ID, "device": VICTIM}
     envelope = signed.opened(speaker.seal("up", b"x", **place))
-    envelope.prove(Where("up", FLEET, **place))
+    envelope.prove(SigningContext("up", FLEET, **place))
     elsewhere = [
-        Where("down", FLEET, **place),
-        Where("up", "other", **place),
-        Where("up", FLEET, **{**place, "job": "other"}),
-        Where("up", FLEET, **{**place, "run_id": "other"}),
-        Where("up", FLEET, **{**place, "device": OTHER}),
-        Where("presence", FLEET, device=VICTIM),
+        SigningContext("down", FLEET, **place),
+        SigningContext("up", "other", **place),
+        SigningContext("up", FLEET, **{**place, "job": "other"}),
+        SigningContext("up", FLEET, **{**place, "run_id": "other"}),
+        SigningContext("up", FLEET, **{**place, "device": OTHER}),
+        SigningContext("presence", FLEET, device=VICTIM),
     ]
     for where in elsewhere:
         with pytest.raises(signed.Unproven):
@@ -452,12 +458,12 @@ def test_an_envelope_is_good_at_one_place_only() -> None:
 
 def test_no_envelope_with_a_bit_changed_is_believed() -> None:
     speaker, place = Speaker(Signer.new(), FLEET, 1), {"job": JOB, "run_id": RUN_ID, "device": VICTIM}
-    good = speaker.seal("up", one_part(TO_COORDINATOR[Declined]), **place)
+    good = speaker.seal("up", one_part(TO_COORDINATOR[DeclinedMessage]), **place)
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 1 << at % 8
         with suppress(WireError):
             envelope = signed.opened(bytes(bad))
             if envelope.key == speaker.key:  # or it is another one's, and nobody asks further
-                envelope.prove(Where("up", FLEET, **place))
+                envelope.prove(SigningContext("up", FLEET, **place))
                 pytest.fail(f"byte {at} of the envelope counts for nothing")

@@ -104,7 +104,9 @@ def test_an_agent_across_a_network_without_a_key_does_not_start(scheme: str, tmp
         process.kill()
     assert process.returncode == 2
     (line,) = output.splitlines()
-    assert line.startswith("edgefl: agent.coordinator is not set, and the first to speak at ")
+    assert line.startswith(
+        "edgefl: agent.coordinator is not set, so this device would trust the first coordinator that it meets at "
+    )
     assert 'write coordinator = "ed25519:..." under [agent]' in line
     assert "`edgefl coordinator key run.toml` prints it on the server" in line
 

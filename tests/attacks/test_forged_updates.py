@@ -18,7 +18,7 @@ from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.job.config.schema import RunFile
 from edgefl.wire import chunks, topics
-from edgefl.wire.messages import Assignment, Declined, Presence, frame
+from edgefl.wire.messages import Assignment, DeclinedMessage, Presence, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Message, Transport, TransportEvent
@@ -82,7 +82,7 @@ class Siege:
     def settled(self) -> None:
         """Everything that was sent before has been dealt with."""
         mark = f"settled {len(self.events)}"
-        self.puppets[OTHER].say(frame(Declined(job="fleet", round=0, reason=mark)))
+        self.puppets[OTHER].say(frame(DeclinedMessage(job="fleet", round=0, reason=mark)))
         until(lambda: any(event.get("reason") == mark for event in list(self.events)))
 
     def refusals(self, code: str) -> int:
@@ -215,7 +215,7 @@ def test_the_signature_of_one_frame_is_not_good_for_another(siege: Siege) -> Non
 def test_a_recorded_message_does_not_count_again(siege: Siege) -> None:
     """That a device declined a round, said again in the next: it would take the device out of it."""
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
-    puppet.say(frame(Declined(job="fleet", round=task.round, reason="not now")))
+    puppet.say(frame(DeclinedMessage(job="fleet", round=task.round, reason="not now")))
     until(lambda: siege.happened("declined", device=VICTIM))
     for message in [message for message in siege.disk_recorder if message.topic == UP] * 50:
         siege.attacker.publish(UP, message.payload)

@@ -25,7 +25,7 @@ from edgefl.learn.contract import Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import loss
 from edgefl.learn.privacy import Objective, Output, Price, output_epsilon, output_sigma
-from edgefl.learn.selection.base import Asking
+from edgefl.learn.selection.base import LossBasedSelection
 from edgefl.learn.selection.oort import Oort
 from edgefl.learn.selection.power_of_choice import PowerOfChoice
 from edgefl.system.memory_disk import MemoryDisk
@@ -78,7 +78,7 @@ def test_with_the_noise_of_a_small_epsilon_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("selection", [PowerOfChoice(), Oort()], ids=["power_of_choice", "oort"])
-def test_a_private_device_tells_no_loss_whoever_asks(selection: Asking) -> None:
+def test_a_private_device_tells_no_loss_whoever_asks(selection: LossBasedSelection) -> None:
     asked = reported_loss.asked(selection.loss)
     noise = {"mechanism": "output", "clip": CLIP, "sigma": 1.0}
     assert of_one_sample({"name": "fedprox", "mu": 0.1}, asked)[0].update.loss is not None, "the question is understood"
@@ -128,8 +128,8 @@ def test_it_trains_until_its_allowance_is_spent_and_no_further(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ({"purpose": "describe"}, "tells nothing about its data without noise"),
-        ({"purpose": "evaluate"}, "tells nothing about its data without noise"),
+        ({"purpose": "describe"}, "sends nothing about its data without noise"),
+        ({"purpose": "evaluate"}, "sends nothing about its data without noise"),
         ({"evaluates": 10}, "sends no counts"),
         ({}, ""),
     ],

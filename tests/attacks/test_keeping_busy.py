@@ -11,17 +11,17 @@ from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.shell.threaded import Threaded
 from device_agent.decide import session
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from device_agent.shell import model_cache
 from device_agent.shell.setup import Limits
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.job.run.work import pack_broadcast
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.codecs import Float32
-from edgefl.wire.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
+from edgefl.wire.messages import TO_COORDINATOR, Assignment, DeclinedMessage, Graphs, frame, read
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer, claim
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
@@ -48,7 +48,7 @@ def declined(heard: list[TransportEvent]) -> list[str]:
         chunks.Assembler(MIB).add(signed.opened(event.payload).payload) for event in heard if isinstance(event, Message)
     ]
     messages = [read(TO_COORDINATOR, whole[1], 0)[0] for whole in frames if whole]
-    return [one.reason for one in messages if isinstance(one, Declined)]
+    return [one.reason for one in messages if isinstance(one, DeclinedMessage)]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
 ) -> None:
     frame_and_changes = kind()
     small = Limits(limit_mb=32)
-    monkeypatch.setattr("fleets.Host", lambda *about, **more: Host(*about, **{**more, "limits": small}))
+    monkeypatch.setattr("fleets.AgentHost", lambda *about, **more: AgentHost(*about, **{**more, "limits": small}))
 
     def act(thief: Transport, coordinator: Threaded) -> None:
         id = publish(thief, coordinator, *frame_and_changes)
@@ -138,7 +138,7 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
 def test_downloads_that_nobody_wants_any_more_are_not_kept(tmp_path: Path) -> None:
     agent = Fleet(RUN, tmp_path, InMemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
-    agent.handle(Connected())
+    agent.handle(ConnectionMade())
     for round in range(1, 40):
         assignment = Assignment(job="ghost", run_id="r", round=round, attempt=1, model=f"{round:016x}")
         for part in chunks.split(frame(assignment), chunks.digest(frame(assignment))):
@@ -151,6 +151,6 @@ def test_a_chunk_that_is_asked_for_a_thousand_times_is_sent_once(tmp_path: Path)
     agent = Fleet(RUN, tmp_path, InMemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
     data = bytes(2 * chunks.CHUNK)
-    held = Held("fleet", "fleet.r", 1, "1", "m", data, chunks.digest(data), {})
+    held = SpooledUpdate("fleet", "fleet.r", 1, "1", "m", data, chunks.digest(data), {})
     agent.outbox.send(held, (0, 1) * 1000)
     assert agent.outbox.published == 1, "both go together"

@@ -28,8 +28,8 @@ from edgefl.wire import chunks, simulated_keys, topics
 from edgefl.wire.messages import Presence
 from edgefl.wire.transport import Message
 from tools.chaos.decoded_payloads import overheard
-from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
-from tools.chaos.scenario import Member, Scenario, Weather
+from tools.chaos.machines import CoordinatorMachine, DeviceMachine, MachineContext
+from tools.chaos.scenario import Scenario, ScenarioDevice, Weather
 from tools.chaos.softmax import fleet, make_job
 
 SEED, ROUNDS, DEVICES = 11, 3, 3
@@ -43,7 +43,7 @@ RUN = RunFile.model_validate({
     "wire": {"enclose_kb": 0},
 })  # fmt: skip
 ENCLOSED = RunFile.model_validate({**RUN.model_dump(), "wire": {"enclose_kb": 64}})  # models come with their tasks
-MEMBERS = tuple(Member(f"d{number}", 6 + number, 0.05, Line(0.01)) for number in range(1, DEVICES + 1))
+MEMBERS = tuple(ScenarioDevice(f"d{number}", 6 + number, 0.05, Line(0.01)) for number in range(1, DEVICES + 1))
 
 ALL = "all"
 PLACES = ("presence", "state", "down", "round", "up", "manifest", "chunk", ALL)
@@ -190,7 +190,7 @@ class Play:
             SEED, MEMBERS, (run,), (), Weather(0.0, 0.0, 0.0), preparing=0.0, merging=0.0, piece=chunks.CHUNK
         )
         signer = simulated_keys.signer("coordinator", SEED)
-        around = Surroundings(scenario, self.world, self.broker, signer, DeviceKeys(), lambda _who, _what: None)
+        around = MachineContext(scenario, self.world, self.broker, signer, DeviceKeys(), lambda _who, _what: None)
         self.devices = [DeviceMachine(member, around) for member in MEMBERS]
         self.coordinator = CoordinatorMachine(run, around, lambda _run, fact: self.facts.append(fact))
 
@@ -269,5 +269,8 @@ def test_what_nobody_can_be_blamed_for_is_told_as_such() -> None:
     play.run()
     told = [(fact.device, fact.reason) for fact in play.facts if isinstance(fact, events.Quarantined)]
     assert told == [
-        (NAMELESS, "too many messages without a proven sender: for a while they are counted, and not told of")
+        (
+            NAMELESS,
+            "too many messages whose sender is not proven: for a while they are counted, but not listed one by one",
+        )
     ]

@@ -25,9 +25,9 @@ from coordinator.decide.state import State
 from coordinator.decide.strikes import Conduct
 from coordinator.shell.guards import Guard
 from coordinator.shell.inbox import Evicted, Inbox
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.threaded import Threaded
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.download import Download
 from edgefl.base.errors import WireError
 from edgefl.base.vector import Layout
@@ -262,7 +262,7 @@ def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
 
 
 def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> None:
-    model_ref = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
+    model_ref = RequestedModel("fleet", "r", 1, bytes([1] * 32).hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default"), LIMIT_MB << 20)
     with at_most(2 * MIB):
         for message in claims(1):
@@ -279,7 +279,7 @@ def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> 
 
 def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_longest_goes() -> None:
     broker = InMemoryBroker()
-    outbox = Outbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
+    outbox = CoordinatorOutbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
     inbox = Inbox(outbox, Guards(), 4 * chunks.CHUNK, lambda _: True)
     inbox.allow(3 * chunks.CHUNK)
     inbox.total = 4 * chunks.CHUNK
@@ -297,7 +297,7 @@ def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_lo
 
 def test_what_had_to_go_is_asked_for_as_soon_as_there_is_room() -> None:
     broker = InMemoryBroker()
-    outbox = Outbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
+    outbox = CoordinatorOutbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
     asked: list[tuple[str, object]] = []
     outbox.say = lambda device, message: asked.append((device, message))  # type: ignore[method-assign, assignment]
     inbox = Inbox(outbox, Guards(), 0, lambda _: True)
@@ -320,7 +320,7 @@ def test_what_had_to_go_is_asked_for_as_soon_as_there_is_room() -> None:
 
 
 def test_what_had_to_go_is_not_asked_for_without_end() -> None:
-    outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
+    outbox = CoordinatorOutbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
     inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
     inbox.meet("a")
     inbox.evicted["a"] = Evicted(bytes(32), 100, 0.0)
@@ -335,7 +335,7 @@ def test_what_had_to_go_is_not_asked_for_without_end() -> None:
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.decide.roster.DEVICES", 3)
     monkeypatch.setattr("coordinator.shell.guards.RECORDS", 5)
-    outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
+    outbox = CoordinatorOutbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
     inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
     rules = Rules(rounds=1, seed=1, cohort=9, quorum=9, deadline=60.0)
     state, here = State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)

@@ -23,12 +23,12 @@ from device_agent.shell.service import Agent
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.system.disk import FolderDisk
-from edgefl.system.logs import FORMAT, Lines
+from edgefl.system.logs import FORMAT, LineFormatter
 from edgefl.watch import fact_lines
 from edgefl.watch.view import LineView, LiveView, json_line, plain_line
 from edgefl.wire import chunks, topics
 from edgefl.wire.frames import pack
-from edgefl.wire.messages import Assignment, Declined, Presence, frame
+from edgefl.wire.messages import Assignment, DeclinedMessage, Presence, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from tools.in_memory_broker import InMemoryBroker
@@ -89,7 +89,7 @@ class Watched:
 
     def play(self) -> None:
         def act(puppet: Puppet, task: Assignment) -> None:
-            plain = Declined(job=task.job, round=task.round, reason="")
+            plain = DeclinedMessage(job=task.job, round=task.round, reason="")
             puppet.say(frame(plain.model_copy(update={"reason": NASTY})))
 
         nasty = Presence(online=True, installation="x", birth=1).model_copy(
@@ -117,7 +117,7 @@ class Watched:
 def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = io.StringIO()
     handler = logging.StreamHandler(written)
-    handler.setFormatter(Lines(FORMAT))
+    handler.setFormatter(LineFormatter(FORMAT))
     logging.getLogger().addHandler(handler)
     logging.getLogger("coordinator").setLevel(logging.INFO)
     try:
@@ -153,7 +153,7 @@ def test_a_traceback_does_not_forge_lines() -> None:
         raise ValueError(NASTY)
     except ValueError as error:
         record = logging.LogRecord("x", logging.ERROR, "", 1, "went wrong: %s", (error,), (ValueError, error, None))
-    first, *rest = Lines(FORMAT).format(record).splitlines()
+    first, *rest = LineFormatter(FORMAT).format(record).splitlines()
     assert first.endswith("\\u202e{0}")
     assert rest
     assert all(line.startswith("  ") for line in rest)

@@ -184,7 +184,7 @@ def test_what_is_usual_survives_a_restart(tmp_path: Path) -> None:
     run = run_file({"name": "fedavg"})
     job, _ = prepared(run)
     run_state = loop(run)
-    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(run_state, (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(run_state, (), 0, 0))
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     known = saved.run_state.states["guards"]

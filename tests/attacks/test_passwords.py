@@ -118,7 +118,7 @@ def test_agents_of_a_fleet_get_it_through_their_environment(tmp_path: Path, monk
         run = run_of(tmp_path, url)
         real = local_fleet._command
         monkeypatch.setattr(local_fleet, "_command", lambda *a: [sys.executable, "-c", script, *real(*a)[3:]])
-        with local_fleet.Fleet.of(run, url, 1) as agents:
+        with local_fleet.LocalFleet.of(run, url, 1) as agents:
             agents.wait()
             commands = agents.commands
     assert not any(SECRET in word for words in commands.values() for word in words)

@@ -16,13 +16,13 @@ from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Update
 from edgefl.wire import frames, tensors
 from edgefl.wire.codecs import codec
-from edgefl.wire.messages import TO_COORDINATOR, Answer, Presence, Vitals, Working, peek, read_json
+from edgefl.wire.messages import TO_COORDINATOR, Answer, Presence, WireVitals, Working, peek, read_json
 
 NAN, INF, LARGEST, LEAST = math.nan, math.inf, 3.4028e38, 1e-45
 ANSWER = Answer(
     job="j", run_id="r", round=1, device="d", model="m", weight=1.0, steps=1, seconds_per_step=0.1, tensors=()
 )
-WORKING = Working(job="j", round=1, steps=1, vitals=Vitals(load=1.0))
+WORKING = Working(job="j", round=1, steps=1, vitals=WireVitals(load=1.0))
 NO_COUNT = [NAN, INF, -INF, -1, 0.5, 2**64 - 1, "1e9", "x", None, [1]]
 
 

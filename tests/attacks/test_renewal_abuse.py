@@ -18,13 +18,13 @@ from malformed_requests import MALFORMED
 from members_run import MEMBER, OTHER, MembersRun
 
 from coordinator.shell.renewals import Renewals
-from device_agent.shell.renewal import Renewal as OfDevice
+from device_agent.shell.renewal import CertificateRenewal
 from edgefl.base.errors import WireError
 from edgefl.fleet import authority
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock
 from edgefl.wire import topics
-from edgefl.wire.messages import Declined, Renewal, Renewed, frame
+from edgefl.wire.messages import DeclinedMessage, Renewal, Renewed, frame
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Message
 
@@ -38,7 +38,7 @@ class Renewing(MembersRun):
     def settled(self) -> None:
         """What was asked for before was signed or refused: the work is done in its order, and so are messages."""
         mark = f"settled {len(self.events)}"
-        self.puppets[OTHER].say(frame(Declined(job="fleet", round=0, reason=mark)))
+        self.puppets[OTHER].say(frame(DeclinedMessage(job="fleet", round=0, reason=mark)))
         until(lambda: any(event.get("reason") == mark for event in list(self.events)))
         done = threading.Event()
         self.coordinator.shell.background.start(lambda _put: done.set())
@@ -136,18 +136,18 @@ def test_the_work_itself_signs_for_no_one_who_was_revoked_meanwhile(renewing: Re
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> OfDevice:
+def device(tmp_path: Path) -> CertificateRenewal:
     """One that has asked for a new certificate, and waits."""
     own, begun, file, ca = authority.new_key(), clock() - timedelta(days=80), tmp_path / "tls.pem", tmp_path / "ca.crt"
     fleets = Authority.new("default", begun)
     file.write_bytes(authority.key_pem(own) + fleets.client(MEMBER, own.public_key(), begun, DEVICE).pem)
     ca.write_bytes(fleets.pem)
-    renewal = OfDevice(MEMBER, Tls(ca=ca, certificate=file, key=file), lambda: clock().timestamp())
+    renewal = CertificateRenewal(MEMBER, Tls(ca=ca, certificate=file, key=file), lambda: clock().timestamp())
     assert renewal.request()
     return renewal
 
 
-def test_a_device_takes_no_certificate_of_another_authority(device: OfDevice) -> None:
+def test_a_device_takes_no_certificate_of_another_authority(device: CertificateRenewal) -> None:
     """With such a certificate it would never be let in again."""
     assert device._key is not None
     assert device.file is not None
@@ -161,7 +161,9 @@ def test_a_device_takes_no_certificate_of_another_authority(device: OfDevice) ->
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")
-def test_whatever_bit_of_a_certificate_is_changed_the_device_keeps_its_own_and_runs_on(device: OfDevice) -> None:
+def test_whatever_bit_of_a_certificate_is_changed_the_device_keeps_its_own_and_runs_on(
+    device: CertificateRenewal,
+) -> None:
     assert device.file is not None
     before = device.file.read_bytes()
     der = ssl.PEM_cert_to_DER_cert(before[before.index(b"-----BEGIN CERT") :].decode())

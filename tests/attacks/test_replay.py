@@ -16,12 +16,12 @@ from edgefl.base.errors import WireError
 from edgefl.sim.world import VirtualClock, World
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import Disk, FolderDisk
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks, topics
 from edgefl.wire.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Message, Transport, TransportEvent
+from tools.failing_disk import FailingDisk
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
@@ -53,7 +53,7 @@ class Recorded:
         run_state = self.fleet.coordinator(signer=self.signer).run()
         assert run_state.sha256() == loop(RUN).sha256()
         lives = self.fleet.agents.values()
-        until(lambda: all(any(heard.ended for heard in agent.hearing.replays.runs.values()) for agent in lives))
+        until(lambda: all(any(heard.ended for heard in agent.inbound.replays.runs.values()) for agent in lives))
 
     def recorded(self, topic: str) -> list[bytes]:
         return [message.payload for message in self.disk_recorder if message.topic == topic]
@@ -112,9 +112,9 @@ def test_everything_that_was_said_to_a_device_does_nothing_after_the_end_of_the_
 @pytest.mark.parametrize("lost", [False, True], ids=["stopped", "files of a power cut"])
 def test_nor_after_a_restart_of_the_agent(lost: bool, played: Recorded) -> None:
     if lost:  # the newest file is torn: the one before it was synced at the end of the run
-        replays = played.agent.hearing.replays
+        replays = played.agent.inbound.replays
         replays._write(synced=False)
-        played.agent.hearing.replays._changed = False
+        played.agent.inbound.replays._changed = False
         FolderDisk(played.fleet.folder / DEVICE).truncate(replays.names[replays._slot], 40)
     messages, called = played.recorded(DOWN), played.recorded(ROUND)
     played.restart()
@@ -168,7 +168,7 @@ def test_a_task_forged_from_a_recorded_manifest_is_not_trained(played: Recorded)
     """The attack as it was: the manifest is the coordinator's, the task is not."""
     done = played.agent.trainer.number
     model = next(m.topic.split("/")[5] for m in played.disk_recorder if m.topic.endswith("/manifest"))
-    run = next(iter(played.agent.hearing.replays.runs))
+    run = next(iter(played.agent.inbound.replays.runs))
     played.models()
     task = Assignment(job="fleet", run_id=run, round=1, attempt=7, model=model)
     played.say(DOWN, [forged(task, DEVICE, None)])
@@ -208,15 +208,15 @@ def test_the_next_run_of_the_same_key_is_served_and_two_at_once_too(played: Reco
 
 
 @pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
+def disk() -> FailingDisk:
+    return FailingDisk()
 
 
 def replays_of(disk: Disk) -> Replays:
     return Replays(disk, "f", SystemClock())
 
 
-def test_what_was_heard_outlives_a_kill_without_a_sync(disk: MemoryDisk) -> None:
+def test_what_was_heard_outlives_a_kill_without_a_sync(disk: FailingDisk) -> None:
     replays = replays_of(disk)
     for counter in range(6):
         replays.new_message("k", "r", counter)
@@ -227,7 +227,7 @@ def test_what_was_heard_outlives_a_kill_without_a_sync(disk: MemoryDisk) -> None
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_a_power_cut_leaves_at_least_what_was_synced(seed: int, disk: MemoryDisk) -> None:
+def test_a_power_cut_leaves_at_least_what_was_synced(seed: int, disk: FailingDisk) -> None:
     replays = replays_of(disk)
     for counter in range(3):
         replays.new_message("k", "r" * (counter + 1), counter)
@@ -241,7 +241,7 @@ def test_a_power_cut_leaves_at_least_what_was_synced(seed: int, disk: MemoryDisk
     again.new_message("k", "r", 9)
 
 
-def test_a_shorter_one_is_read_where_a_longer_one_stood(disk: MemoryDisk) -> None:
+def test_a_shorter_one_is_read_where_a_longer_one_stood(disk: FailingDisk) -> None:
     replays = replays_of(disk)
     for counter in range(20):
         replays.new_message("k", f"run-{counter}", counter)
@@ -249,7 +249,7 @@ def test_a_shorter_one_is_read_where_a_longer_one_stood(disk: MemoryDisk) -> Non
     assert list(replays_of(disk).runs) == ["r"]
 
 
-def test_it_is_synced_once_a_minute(disk: MemoryDisk) -> None:
+def test_it_is_synced_once_a_minute(disk: FailingDisk) -> None:
     clock = VirtualClock(world := World())
     replays, slots = Replays(disk, "f", clock), []
     for counter in range(10):
@@ -259,7 +259,7 @@ def test_it_is_synced_once_a_minute(disk: MemoryDisk) -> None:
     assert slots == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0]
 
 
-def test_a_run_that_was_forgotten_does_not_come_back(disk: MemoryDisk) -> None:
+def test_a_run_that_was_forgotten_does_not_come_back(disk: FailingDisk) -> None:
     replays = replays_of(disk)
     for number in range(RUNS + 1):
         replays.new_state("k", f"r{number}", number, finished=True)
@@ -269,7 +269,7 @@ def test_a_run_that_was_forgotten_does_not_come_back(disk: MemoryDisk) -> None:
 
 
 def test_a_full_disk_costs_nothing_but_the_memory_of_a_restart() -> None:
-    replays = replays_of(MemoryDisk(capacity=0))
+    replays = replays_of(FailingDisk(capacity=0))
     replays.new_message("k", "r", 5)
     with pytest.raises(WireError, match="came again"):
         replays.new_message("k", "r", 5)

@@ -25,7 +25,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
 from edgefl.wire import chunks, frames, signed, topics
 from edgefl.wire.broker import Broker
-from edgefl.wire.messages import TO_COORDINATOR, Answer, Assignment, Declined, frame, peek
+from edgefl.wire.messages import TO_COORDINATOR, Answer, Assignment, DeclinedMessage, frame, peek
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.sealing import Opener, sealed
 from edgefl.wire.signing import Signer
@@ -237,7 +237,7 @@ def test_a_seal_is_for_answers_only(siege: Siege) -> None:
     """Nothing else has a body: it is refused unopened."""
     key = siege.tasks[VICTIM, 1].seal
     assert key is not None
-    siege.puppets[VICTIM].say(sealed(frame(Declined(job="fleet", round=1, reason="no")), key))
+    siege.puppets[VICTIM].say(sealed(frame(DeclinedMessage(job="fleet", round=1, reason="no")), key))
     until(lambda: siege.refusals("wire.too_large") == 1)
     assert siege.say(VICTIM, siege.good(VICTIM)) == "accepted"
 

@@ -83,4 +83,7 @@ def test_a_coordinator_whose_folder_is_set_back_hears_why_nobody_trains(tmp_path
     reason = until_it_says("declined")["reason"]
     fleet.stop()
     fleet.join()
-    assert "which this device has had: if the run's folder was restored from a copy, go on under another" in reason
+    assert (
+        "which this device has already worked on: if the run's folder was restored from a copy, go on under another"
+        in reason
+    )

@@ -26,7 +26,7 @@ from edgefl.fleet.authority import Authority, clock, key_pem, new_key
 from edgefl.wire import topics
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Connected, TransportEvent
+from edgefl.wire.transport import ConnectionMade, TransportEvent
 
 FLEET, JOB, ME, OTHER, THIRD = "default", "digits", "pi-1", "pi-2", "pi-3"
 NOT_AUTHORIZED = 0x87
@@ -204,7 +204,7 @@ def test_a_member_cannot_take_over_the_connection_of_a_coordinator_or_of_another
     told, other = queue.SimpleQueue[TransportEvent](), join(OTHER)
     coordinator = MqttTransport(fleet.fleet.folder.here, "a-run")
     coordinator.start(told.put)
-    assert told.get(timeout=PATIENCE) == Connected()
+    assert told.get(timeout=PATIENCE) == ConnectionMade()
     other.subscribe(topics.down(FLEET, JOB, OTHER))
     for client in ("a-run", OTHER):
         join(ME, client)

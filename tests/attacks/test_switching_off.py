@@ -18,7 +18,7 @@ from edgefl.wire.messages import JobState, Refusal, frame
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Disconnected, Transport
+from edgefl.wire.transport import ConnectionLost, Transport
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
@@ -122,7 +122,7 @@ def test_only_a_stop_of_its_own_operator_ends_an_agent(tmp_path: Path) -> None:
     until(lambda: agent.session.online)
     foreign_state(attacker(broker))
     refuse(attacker(broker, "another"))
-    host.events.put(Disconnected("Session taken over", taken_over=True))  # not every broker says so
+    host.events.put(ConnectionLost("Session taken over", taken_over=True))  # not every broker says so
     until(lambda: len(agent.complaints) == 3)
     assert ends == []
     host.stop()

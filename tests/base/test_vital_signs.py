@@ -11,7 +11,7 @@ from edgefl.base import events
 from edgefl.base.events import as_json
 from edgefl.base.vitals import SIGNS, Unit, described, glance
 from edgefl.watch.exporters import prometheus
-from edgefl.wire.messages import Vitals
+from edgefl.wire.messages import WireVitals
 
 STATIC = Path(__file__).parents[2] / "edgefl" / "watch" / "page" / "static"
 ORDER = [
@@ -22,7 +22,7 @@ ORDER = [
 
 def test_message_and_fact_have_the_declared_fields_in_their_order() -> None:
     assert list(SIGNS) == ORDER
-    assert list(Vitals.model_fields) == ORDER
+    assert list(WireVitals.model_fields) == ORDER
     assert list(as_json(events.Vitals("a"))) == ["event", "device", *ORDER, "at"]
     assert {one.name: one.default for one in fields(events.Vitals) if one.name in SIGNS} == dict.fromkeys(SIGNS)
 
@@ -66,9 +66,9 @@ def test_the_page_knows_every_unit_and_no_sign() -> None:
         ),
         ({"throttled": True}, "throttled", "throttled"),
         ({"throttled": False, "load": 0.0}, "load 0.00", ""),
-        ({"charging": True}, "its machine tells nothing", ""),
-        ({"temperature": "hot", "battery": None, "of_tomorrow": 1.0, "at": 3.0}, "its machine tells nothing", ""),
-        ({}, "its machine tells nothing", ""),
+        ({"charging": True}, "its machine reports nothing", ""),
+        ({"temperature": "hot", "battery": None, "of_tomorrow": 1.0, "at": 3.0}, "its machine reports nothing", ""),
+        ({}, "its machine reports nothing", ""),
     ],
 )
 def test_readings_in_words(readings: dict[str, Any], words: str, brief: str) -> None:

@@ -15,7 +15,7 @@ from edgefl.wire.messages import (
     TO_DEVICE,
     Answer,
     Assignment,
-    Declined,
+    DeclinedMessage,
     Missing,
     Presence,
     Receipt,
@@ -25,7 +25,7 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent, Will
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent, Will
 
 
 class Puppet:
@@ -59,7 +59,7 @@ class Puppet:
         return self.speaker.seal("presence", content.model_dump_json().encode(), device=self.name)
 
     def _deliver(self, event: TransportEvent) -> None:
-        if isinstance(event, Connected):
+        if isinstance(event, ConnectionMade):
             self.transport.subscribe(topics.down("default", self.job, self.name), topics.round("default", self.job))
             self.transport.publish(topics.presence("default", self.name), self._presence(online=True), retain=True)
             self.ready.set()
@@ -95,7 +95,7 @@ class Puppet:
         self.transport.publish(topics.up("default", self.job, self.name), sealed)
 
     def decline(self, task: Assignment) -> None:
-        self.say(frame(Declined(job=task.job, round=task.round, reason="a puppet")))
+        self.say(frame(DeclinedMessage(job=task.job, round=task.round, reason="a puppet")))
 
 
 class Named(Protocol):

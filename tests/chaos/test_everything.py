@@ -18,7 +18,7 @@ from fleet import Fleet, Life, expected, run_table, toml
 from proxy import Proxy
 
 from coordinator.durable import checkpoint
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
@@ -213,7 +213,7 @@ def test_a_thousand_checkpoints_are_damaged(tmp_path: Path, figures: Any) -> Non
     run = parse(RunFile, run_table(tmp_path), "chaos", environment={})
     job = jobs.prepare(run)[0]
     disk = FolderDisk(tmp_path)
-    names = (checkpoint.save(disk, job, Saved(RunState(round, job.start), (), 0, 0)) for round in (1, 2))
+    names = (checkpoint.save(disk, job, Checkpoint(RunState(round, job.start), (), 0, 0)) for round in (1, 2))
     older, newest = (tmp_path / name for name in names)
     good = newest.read_bytes()
     for number in range(count):

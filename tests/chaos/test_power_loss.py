@@ -15,14 +15,14 @@ from fleet import run_table
 from coordinator.decide import rounds
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.durable import checkpoint, segments
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.durable.journal import AnswerFrame, Journal
 from device_agent.decide import vocabulary
 from device_agent.durable.birth_number import born
-from device_agent.durable.spool import Held, Spool
+from device_agent.durable.spool import Spool, SpooledUpdate
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, TrainingSetup
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.base.events import Round, from_json
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -41,7 +41,7 @@ FRAME = bytes(range(256)) * 3
 BEFORE = np.full(4, -1, np.float32)
 OLD = {"c": np.arange(4, dtype=np.float32)}
 NEW = {"c": np.arange(4, dtype=np.float32) + 10}
-FIRST = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), OLD)
+FIRST = SpooledUpdate("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), OLD)
 LONGER = FRAME[::-1] + b"longer"
 SECOND = replace(FIRST, round=4, frame=LONGER, digest=chunks.digest(LONGER), kept=NEW)
 THIRD = replace(FIRST, round=5, frame=b"short", digest=chunks.digest(b"short"))
@@ -128,7 +128,7 @@ def test_a_state_is_the_old_or_the_new(disk_recorder: DiskRecorder, player: Play
     assert player.each(disk_recorder, check) > 40
 
 
-def _same(a: Held, b: Held) -> bool:
+def _same(a: SpooledUpdate, b: SpooledUpdate) -> bool:
     plain = [(h.job, h.run_key, h.round, h.attempt, h.model, h.frame, h.digest, h.kept["c"].tolist()) for h in (a, b)]
     return plain[0] == plain[1]
 
@@ -160,7 +160,7 @@ def test_a_spooled_update_is_there_until_its_receipt(disk_recorder: DiskRecorder
     assert player.each(disk_recorder, check) > 100
 
 
-def _plain(held: Held | None) -> tuple[Any, ...] | None:
+def _plain(held: SpooledUpdate | None) -> tuple[Any, ...] | None:
     return None if held is None else (held.round, held.frame, held.digest, held.run_key, held.kept["c"].tolist())
 
 
@@ -185,7 +185,7 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(
 
 
 def _agent(folder: Path) -> Agent:
-    return Host(
+    return AgentHost(
         DeviceIdentity("d", "default", "none", signer=Signer.new()),  # a file of its own, which has tests of its own
         InMemoryBroker().client("d"),
         FolderDisk(folder),
@@ -221,12 +221,12 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
     monkeypatch.setattr(segments, "ROUNDS", together)
     rules = Rules(rounds=9, seed=1, cohort=1, quorum=1, deadline=5.0)
     book, s, known = Journal(FolderDisk(disk_recorder.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
-    events: list[rounds.Event] = [rounds.Joined("a", 0)]
+    events: list[rounds.Event] = [rounds.DeviceJoined("a", 0)]
     for round in range(1, 6):  # so many that a segment goes
-        events += [rounds.Answered("a", round, 0), rounds.Merged(round, 0)]
+        events += [rounds.DeviceAnswered("a", round, 0), rounds.RoundMerged(round, 0)]
     for event in events:
         s, _ = rounds.step(s, event)
-        answer = AnswerFrame(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
+        answer = AnswerFrame(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.DeviceAnswered) else None
         book.write((event,), s, answer, 1 if answer else None)
         known.append(_everything(book, rules))
         disk_recorder.mark(type(event).__name__)
@@ -256,7 +256,7 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
 ) -> None:
     for round in range(1, 6):
         run_state = RunState(round, job.start + round, job.start - round, {"stage": {"c": job.start * round}})
-        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(run_state, (), 0, 0))
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Checkpoint(run_state, (), 0, 0))
         disk_recorder.mark(str(round))
 
     def check(folder: Path, marks: list[str]) -> None:
@@ -282,7 +282,7 @@ def test_the_round_that_the_newest_checkpoint_calls_the_best_is_always_there(
         for round, so_far in enumerate(scores[: end + 1] for end in range(len(scores)))
     ]
     for passed in pairwise(states):
-        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(passed[-1], (), 0, 0), passed)
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Checkpoint(passed[-1], (), 0, 0), passed)
         disk_recorder.mark(str(passed[-1].round))
 
     def check(folder: Path, marks: list[str]) -> None:

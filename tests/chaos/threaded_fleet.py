@@ -14,7 +14,7 @@ from coordinator.durable.journal import Journal
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import choose, maker
 from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.base.events import Answered
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.job.config.reader import parse
@@ -70,11 +70,11 @@ class ThreadedFleet:
 
     # ---- who takes part ----------------------------------------------------------------------------------------
 
-    def agent(self, name: str, left: int | None = None) -> Host:
+    def agent(self, name: str, left: int | None = None) -> AgentHost:
         supply = Supply(self.broker, name)
         supply.left, supply.sent_chunks = left, self.sent_chunks
         compute = LocalCompute()
-        return Host(
+        return AgentHost(
             DeviceIdentity(name, "default", choose(compute)),
             supply,
             FolderDisk(self.folder / name),

@@ -118,3 +118,32 @@ finally:
 def test_a_command_that_only_says_what_it_is_loads_nothing_large(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True)
     assert done.stderr == "\n"
+
+
+PARSER = """
+import sys
+from edgefl.cli import entry
+entry.main()
+print(*sorted({"typer", "pydantic", "rich"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_the_version_is_told_without_the_parser_and_in_its_words() -> None:
+    def told(*words: str) -> tuple[str, str]:
+        command = [sys.executable, "-c", PARSER, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    parsed = subprocess.run(
+        [sys.executable, "-c", "from edgefl.cli.app import main; main()", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told("--version") == (parsed.stdout, "\n")
+
+
+def test_help_loads_no_facts_of_a_run() -> None:
+    code = "import sys; from edgefl.cli import app; print('edgefl.base.events' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

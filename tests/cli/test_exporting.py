@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from coordinator.durable import checkpoint
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.shell.exporting import Exported, export_checkpoint, read
 from coordinator.start import _export
 from edgefl import __version__
@@ -42,7 +42,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     job, held = jobs.prepare(parse(RunFile, TABLE, "test", environment={}))
     run_state = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
-    checkpoint.save(FolderDisk(folder), job, Saved(run_state, (), 0, 0))
+    checkpoint.save(FolderDisk(folder), job, Checkpoint(run_state, (), 0, 0))
     return folder
 
 
@@ -98,7 +98,7 @@ def test_without_the_runs_data_the_model_is_exported_all_the_same(edgefl: Edgefl
     np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(40, 5)).astype("f4"), y=np.arange(40) % 3)
     table = {**TABLE, "task": {**TABLE["task"], "data": "npz:mine.npz"}}
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
-    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, Checkpoint(jobs.begin(job), (), 0, 0))
     Path("mine.npz").unlink()
     code, out, _ = edgefl("export", path, "model.onnx")
     assert code == 0
@@ -174,7 +174,7 @@ def test_a_device_says_which_model_it_judges(edgefl: Edgefl, models: dict[str, E
 def test_int8_that_would_enlarge_a_model_is_left_out_and_told(edgefl: Edgefl, tmp_path: Path) -> None:
     table = {**TABLE, "task": {**TABLE["task"], "data": "synthetic", "model": "softmax"}}
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
-    checkpoint.save(FolderDisk(tmp_path), job, Saved(jobs.begin(job), (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path), job, Checkpoint(jobs.begin(job), (), 0, 0))
     code, out, _ = edgefl("export", tmp_path, "small.onnx", "--int8")
     assert code == 0
     assert "int8: not used, it would make the file larger (" in out

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
 from edgefl.wire.messages import Presence
 from edgefl.wire.signed import Speaker, Unproven
@@ -17,7 +17,7 @@ class Device:
     """Says things to a coordinator, which may hear them more than once."""
 
     def __init__(self) -> None:
-        self.speaker, self.proofs = Speaker(Signer.new(), FLEET, 1), Proofs(FLEET, "job", DeviceKeys())
+        self.speaker, self.proofs = Speaker(Signer.new(), FLEET, 1), DeviceAuthentication(FLEET, "job", DeviceKeys())
 
     def says(self, *, online: bool, **more: Any) -> tuple[Presence, bytes]:
         presence = Presence(online=online, installation=NAME, birth=1, **more)

@@ -8,7 +8,7 @@ from test_shell import Hand
 
 from coordinator.shell.device_keys import DeviceKeys
 from edgefl.base import events
-from edgefl.fleet.members import Certificate, Member, Members, MembersFile
+from edgefl.fleet.members import Member, MemberCertificate, Members, MembersFile
 from edgefl.wire import topics
 from edgefl.wire.messages import Presence
 from edgefl.wire.signed import Speaker
@@ -24,7 +24,7 @@ def test_a_member_that_speaks_another_version_of_the_wire_is_named(
     name: str, presence: bytes, code: str, tmp_path: Path
 ) -> None:
     ends = datetime(2100, 1, 1, tzinfo=timezone.utc)
-    member = Member(key=Signer.new().key, added=ends, certificates=(Certificate(serial="4f", expires=ends),))
+    member = Member(key=Signer.new().key, added=ends, certificates=(MemberCertificate(serial="4f", expires=ends),))
     (tmp_path / "members.json").write_text(Members(members={"pi-01": member}).model_dump_json())
     hand = Hand(keys=DeviceKeys(members=MembersFile(tmp_path / "members.json")))
     device = hand.broker.client("older")

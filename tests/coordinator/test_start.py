@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, step
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, RoundMerged, Rounds, step
 from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.durable.starting_point import rules
 from coordinator.shell.threaded import Threaded
@@ -17,7 +17,7 @@ from edgefl.cli.app import app
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
-from edgefl.system.record_log import Bodies, Placed, RecordLog
+from edgefl.system.record_log import Bodies, PlacedRecord, RecordLog
 
 
 @pytest.mark.parametrize(("done", "flags"), [("", []), ("yes", []), ("yes", ["--unless-finished"])])
@@ -33,7 +33,7 @@ def test_a_start_reads_each_file_of_the_journal_once(
     _played(disk, load(RunFile, file, ()), done)
     reads, read_on = Counter[str](), RecordLog.read_on
 
-    def counted(self: RecordLog, bodies: Bodies = "all") -> Iterator[Placed]:
+    def counted(self: RecordLog, bodies: Bodies = "all") -> Iterator[PlacedRecord]:
         reads[self.name] += 1
         return read_on(self, bodies)
 
@@ -55,12 +55,12 @@ def _played(disk: FolderDisk, run: RunFile, done: str) -> None:
     """A run that was interrupted after two hundred rounds."""
     book, state = Journal(disk), Rounds(rules(run))
     book.set(run=run.model_dump_json(), run_id="1f2e", done=done)
-    state, _ = step(state, Joined("a", 0))
-    book.write((Joined("a", 0),), state, facts=(events.Joined("a", at=1.0),))
+    state, _ = step(state, DeviceJoined("a", 0))
+    book.write((DeviceJoined("a", 0),), state, facts=(events.Joined("a", at=1.0),))
     for round in range(1, 201):
-        for event in (Answered("a", round, 0), Merged(round, 0)):
+        for event in (DeviceAnswered("a", round, 0), RoundMerged(round, 0)):
             state, _ = step(state, event)
-            closes = isinstance(event, Answered)
+            closes = isinstance(event, DeviceAnswered)
             answer = AnswerFrame(round, "a", bytes(32), bytes(100)) if closes else None
             book.write(
                 (event,), state, answer, 1 if closes else None, (events.Answered("a", round, 9),) if closes else ()

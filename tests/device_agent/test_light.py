@@ -33,9 +33,14 @@ def test_an_agent_imports_the_algorithm_it_is_asked_for_and_no_other() -> None:
 
 
 def test_an_agent_does_without_what_may_stand_in_a_run_file() -> None:
-    loaded = "import sys, device_agent.start; print(*(name for name in sys.modules if name.startswith('edgefl.')))"
+    loaded = "import sys, device_agent.start; print(*(name for name in sys.modules if '.' in name))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert "edgefl.job.config.agent_file" in done.stdout.split()
+    assert not {
+        "device_agent.shell.diagnosis",
+        "device_agent.shell.examination",
+        "device_agent.decide.questions",
+    } & set(done.stdout.split()), "most agents are never asked how they are"
     assert not {"edgefl.job.config.schema", "edgefl.system.hardware.profiles", "edgefl.learn.robustness"} & set(
         done.stdout.split()
     )
@@ -95,6 +100,31 @@ def test_an_agent_reads_its_samples_without_masked_arrays(tmp_path: Path) -> Non
     command = [sys.executable, "-c", READ, f"npz:{tmp_path / 'own.npz'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["40", "False"]
+
+
+SUMMED = """
+import sys
+from pathlib import Path
+from edgefl.system.slim_imports import slim
+slim()
+import device_agent.start
+from device_agent.durable.counted_rows import SUMMED, CountedRows
+from edgefl.job.config.agent_file import LocalData
+from edgefl.system.disk import FolderDisk
+for count in (50, 55):
+    samples = device_agent.start.samples_of(LocalData(source=f"npz:{sys.argv[1]}/{count}.npz"))
+    samples.sum_over(CountedRows(FolderDisk(Path(sys.argv[1])), SUMMED).left_out)
+    print(len(samples.left_out), "numpy.ma" in sys.modules)
+"""
+
+
+def test_an_agent_chooses_the_rows_of_its_sums_without_masked_arrays(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(55, 4)).astype(np.float32)
+    for count in (50, 55):
+        np.savez(tmp_path / f"{count}.npz", x=x[:count], y=np.arange(count) % 3)
+    command = [sys.executable, "-c", SUMMED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["0 False", "4 False"]  # 44 are trained on, the 40 from before and 4 new ones
 
 
 GRAPHS = """

@@ -96,7 +96,7 @@ def test_the_first_screen_of_the_readme_says_what_for_whom_and_how_to_begin() ->
 
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    """`make docs` installs what this needs."""
+    """`make docs` builds the same; what it needs belongs to the extra `dev`."""
     pytest.importorskip("material", reason="the extra `docs` is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

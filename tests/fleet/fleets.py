@@ -14,7 +14,7 @@ from device_agent.shell.backends import choose, maker
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Limits, Scope, TrainingSetup
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.base.events import as_record
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.local_compute import LocalCompute
@@ -103,7 +103,7 @@ class Fleet:
         self.run, self.folder, self.connect, self.once = run, folder, connect, once
         _, held = prepared(run)
         self.data = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, AgentHost] = {}
         self.agents: dict[str, Agent] = {}
         self.threads: list[threading.Thread] = []
         self.exits: dict[str, tuple[int, str]] = {}
@@ -115,10 +115,10 @@ class Fleet:
         client: str | None = None,
         compute: LocalCompute | None = None,
         allowance: Allowance | None = None,
-    ) -> Host:
+    ) -> AgentHost:
         """An agent that is not yet running."""
         compute = compute or LocalCompute(backend=self.run.task.backend)
-        return Host(
+        return AgentHost(
             DeviceIdentity(name, self.run.broker.fleet, choose(compute)),
             self.connect(client or name),
             FolderDisk(self.folder / (client or name)),
@@ -127,7 +127,7 @@ class Fleet:
             limits=Limits(allowed=compute.factories, allowance=allowance),
         )
 
-    def start(self, host: Host) -> threading.Thread:
+    def start(self, host: AgentHost) -> threading.Thread:
         name = host.agent.device
 
         def serve() -> None:

@@ -44,7 +44,7 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
     assert coordinator.shell.state.rounds.attempt == 4
     assert all(0 <= event["waiting_seconds"] <= event["seconds"] for event in rounds)
     story = [line.split("  ", 1)[1] for line in lines(FolderDisk(folder))]
-    assert "device-02 is gone" in story
+    assert "device-02 is disconnected" in story
     assert not any("is up" in line for line in story)
     in_vain = [line for line in story if line.endswith("without device-02")]
     assert len(in_vain) <= 1, "who is known to be gone is not asked again"

@@ -12,15 +12,15 @@ from edgefl.base.errors import StoreError
 from edgefl.fleet import audit
 from edgefl.fleet.audit import AuditHead, AuditLog, Deed, verify
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
 from edgefl.wire.signing import Signer
+from tools.failing_disk import FailingDisk, PowerCut
 
 SIGNER = Signer.new()
 
 
 @pytest.fixture
 def book():
-    log = AuditLog(MemoryDisk(), SIGNER)
+    log = AuditLog(FailingDisk(), SIGNER)
     for name in ("a", "b", "c"):
         log.write(Deed("ann", "run.cancel", "10.0.0.7", "north", name), 1000.0)
     return log
@@ -72,13 +72,13 @@ def test_lines_missing_at_the_end_are_seen_by_the_head(book):
 
 
 def test_a_line_of_another_key_is_seen(book):
-    other = AuditLog(MemoryDisk(), Signer.new())
+    other = AuditLog(FailingDisk(), Signer.new())
     other.write(Deed("eve", "run.cancel"), 0.0)
     assert "another key" in verify(other.disk, SIGNER.key)
 
 
 def test_a_log_that_was_written_anew_with_the_same_key_lacks_a_head_that_was_noted(book):
-    noted, fresh = book.head(), AuditLog(MemoryDisk(), SIGNER)
+    noted, fresh = book.head(), AuditLog(FailingDisk(), SIGNER)
     for name in ("a", "b", "c", "d"):
         fresh.write(Deed("ann", "run.pause", subject=name), 1000.0)
     assert verify(fresh.disk, SIGNER.key) == ""
@@ -108,7 +108,7 @@ def test_a_damaged_end_is_not_continued(book):
 
 def test_a_power_cut_at_any_moment_leaves_a_whole_log():
     for power in range(12):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         disk.power = power
         with suppress(PowerCut):
             for name in "abc":

@@ -10,7 +10,7 @@ from secured_fleet import Party, broker, make
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import broker_files, mosquitto
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.broker import plan_of, running, unless_torn
 from edgefl.fleet.folder import Settings
@@ -63,22 +63,22 @@ def test_without_a_socket_nothing_is_said_of_coordinators():
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAdministration:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return make(tmp_path, "pi-1").fleet
 
 
-def files(fleet: Fleet) -> dict[str, bytes]:
+def files(fleet: FleetAdministration) -> dict[str, bytes]:
     return plan_of(fleet).texts(SOCKET, None)
 
 
-def test_no_path_of_the_folder_stands_in_the_configuration_so_it_may_have_a_space(fleet: Fleet):
+def test_no_path_of_the_folder_stands_in_the_configuration_so_it_may_have_a_space(fleet: FleetAdministration):
     named = {value for _, *values in options(files(fleet)[mosquitto.CONFIGURATION].decode()) for value in values}
     assert {"acl", "acl.coordinators", "ca.crt", "broker.crt", "broker.key", "revoked.crl"} <= named
     assert not any(value.startswith("/") for value in named)
 
 
-def test_what_a_fleet_writes_is_what_a_broker_takes(fleet: Fleet):
+def test_what_a_fleet_writes_is_what_a_broker_takes(fleet: FleetAdministration):
     assert broker_files.refused(files(fleet)) == ""
 
 
@@ -97,18 +97,18 @@ def test_what_a_fleet_writes_is_what_a_broker_takes(fleet: Fleet):
         "rubbish",
     ],
 )
-def test_a_line_that_is_none_of_an_acl_is_refused_and_named(fleet: Fleet, line: str):
+def test_a_line_that_is_none_of_an_acl_is_refused_and_named(fleet: FleetAdministration, line: str):
     bad = {**files(fleet), mosquitto.ACL: f"user pi-1\n{line}\n".encode()}
     assert broker_files.refused(bad).startswith("acl: line 2 is no line of an ACL: ")
 
 
 @pytest.mark.parametrize("name", [mosquitto.CA, mosquitto.CERTIFICATE, mosquitto.KEY, mosquitto.REVOKED])
-def test_a_file_that_was_torn_is_refused_and_named(fleet: Fleet, name: str):
+def test_a_file_that_was_torn_is_refused_and_named(fleet: FleetAdministration, name: str):
     good = files(fleet)
     assert broker_files.refused({**good, name: good[name][:100]}).startswith(f"{name}: ")
 
 
-def test_a_certificate_of_another_key_is_refused(fleet: Fleet):
+def test_a_certificate_of_another_key_is_refused(fleet: FleetAdministration):
     from edgefl.fleet.authority import key_pem, new_key
 
     bad = {**files(fleet), mosquitto.KEY: key_pem(new_key())}
@@ -116,7 +116,7 @@ def test_a_certificate_of_another_key_is_refused(fleet: Fleet):
 
 
 @pytest.mark.broker
-def test_a_running_broker_outlives_files_that_it_could_not_use(fleet: Fleet, tmp_path: Path):
+def test_a_running_broker_outlives_files_that_it_could_not_use(fleet: FleetAdministration, tmp_path: Path):
     """With real processes: the ACL is torn, SIGHUP comes, members go on; the next good one counts."""
     from secured_fleet import Secured
 
@@ -142,7 +142,7 @@ def test_a_running_broker_outlives_files_that_it_could_not_use(fleet: Fleet, tmp
 
 @pytest.mark.broker
 @pytest.mark.parametrize("how", ["torn", "away"])
-def test_a_running_broker_outlives_members_that_cannot_be_read(fleet: Fleet, tmp_path: Path, how: str):
+def test_a_running_broker_outlives_members_that_cannot_be_read(fleet: FleetAdministration, tmp_path: Path, how: str):
     """With real processes: it tells the sites their lists when SIGHUP comes."""
     from secured_fleet import Secured
 
@@ -162,7 +162,7 @@ def test_a_running_broker_outlives_members_that_cannot_be_read(fleet: Fleet, tmp
         device.close()
 
 
-def test_the_hourly_look_and_a_torn_file_end_no_broker(fleet: Fleet, caplog: pytest.LogCaptureFixture):
+def test_the_hourly_look_and_a_torn_file_end_no_broker(fleet: FleetAdministration, caplog: pytest.LogCaptureFixture):
     fleet.folder.members.write_text('{"format": "edgefl mem')
     assert unless_torn(lambda: fleet.refresh(clock())) is None
     assert "the broker goes on with what it has why=" in caplog.text
@@ -172,7 +172,7 @@ def test_the_hourly_look_and_a_torn_file_end_no_broker(fleet: Fleet, caplog: pyt
 
 @pytest.mark.broker
 @pytest.mark.mosquitto
-def test_a_broker_does_not_start_on_files_that_it_could_not_use(fleet: Fleet):
+def test_a_broker_does_not_start_on_files_that_it_could_not_use(fleet: FleetAdministration):
     (fleet.folder.broker / mosquitto.ACL).write_bytes(b"rubbish\n")
     with (
         pytest.raises(ConfigError, match=r"mosquitto would not take acl: line 1 is no line of an ACL: 'rubbish'"),
@@ -183,7 +183,7 @@ def test_a_broker_does_not_start_on_files_that_it_could_not_use(fleet: Fleet):
 
 @pytest.mark.broker
 @pytest.mark.mosquitto
-def test_the_log_of_an_earlier_start_is_kept_and_the_last_words_are_of_this_one(fleet: Fleet):
+def test_the_log_of_an_earlier_start_is_kept_and_the_last_words_are_of_this_one(fleet: FleetAdministration):
     plan = plan_of(fleet)
     plan.log.write_text("why it ended yesterday\n")
     with running(plan) as started:
@@ -193,7 +193,7 @@ def test_the_log_of_an_earlier_start_is_kept_and_the_last_words_are_of_this_one(
         assert "yesterday" not in started.child.last_words()
 
 
-def test_a_log_that_has_grown_large_makes_room(fleet: Fleet, monkeypatch: pytest.MonkeyPatch):
+def test_a_log_that_has_grown_large_makes_room(fleet: FleetAdministration, monkeypatch: pytest.MonkeyPatch):
     from edgefl.fleet import broker as brokers
 
     monkeypatch.setattr(brokers, "LOG_LIMIT", 100)

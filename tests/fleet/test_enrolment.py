@@ -18,7 +18,7 @@ from secured_fleet import EDGEFL, Secured, enrolling, make
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.fleet import enrolment, revocation, tokens
 from edgefl.fleet.authority import Authority, clock, new_key, request
-from edgefl.fleet.tokens import Token
+from edgefl.fleet.tokens import JoinToken
 from edgefl.wire.signing import Signer
 
 HOUR = timedelta(hours=1)
@@ -36,11 +36,11 @@ def listening(secured: Secured) -> Iterator[list[str]]:
         yield joined
 
 
-def token(secured: Secured, name: str = "pi-02", **more: Any) -> Token:
+def token(secured: Secured, name: str = "pi-02", **more: Any) -> JoinToken:
     return tokens.issue(secured.fleet, name, clock(), HOUR, **{"replace": False, "data": None, **more})
 
 
-def asking(word: Token, **instead: str) -> bytes:
+def asking(word: JoinToken, **instead: str) -> bytes:
     """A request as a device makes it."""
     signer, asked = Signer.new(), request(word.name, new_key())
     proof = enrolment.base64.urlsafe_b64encode(signer.signature(enrolment.PREFIX + asked)).decode()
@@ -125,7 +125,7 @@ def test_what_does_not_speak_properly_is_left_and_others_are_served(secured: Sec
 
 
 def test_an_address_that_comes_too_often_is_not_heard_for_a_while() -> None:
-    visits = enrolment.Visits()
+    visits = enrolment.VisitCounts()
     heard = [visits.welcome("10.0.0.1", [], 0.0) for _ in range(enrolment.PER_MINUTE + 1)]
     assert heard == [True] * enrolment.PER_MINUTE + [False]
     assert visits.welcome("10.0.0.2", [], 1.0)

@@ -12,7 +12,7 @@ from fleets import Fleet, loop, prepared, run_file
 from safetensors.numpy import load_file, save_file
 
 from coordinator.durable import checkpoint
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.shell.threaded import Threaded
 from coordinator.start import _export
 from edgefl.base.errors import ConfigError, Interrupted
@@ -39,7 +39,7 @@ def first(tmp_path: Path) -> RunState:
     """A run that has ended, as its folder `runs/first` tells."""
     run = the_run(tmp_path / "runs", "first")
     run_state = loop(run)
-    checkpoint.save(FolderDisk(tmp_path / "runs" / "first"), prepared(run)[0], Saved(run_state, (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path / "runs" / "first"), prepared(run)[0], Checkpoint(run_state, (), 0, 0))
     return run_state
 
 

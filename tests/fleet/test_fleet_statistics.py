@@ -99,7 +99,7 @@ def test_the_exported_model_takes_raw_units_and_is_as_good_in_plain_onnxruntime(
     file = run(raw)
     end, facts = told(file)
     job, held = prepared(file)
-    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(end, (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(end, (), 0, 0))
     exported = export_checkpoint(tmp_path, tmp_path / "model.onnx", own=file)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (z,) = session.run(["logits"], {"x": held.test.x})
@@ -114,7 +114,7 @@ def test_a_checkpoint_remembers_what_was_described(raw: Path, tmp_path: Path) ->
     file = run(raw)
     end, _ = told(file)
     job, _ = prepared(file)
-    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(end, (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(end, (), 0, 0))
     back = checkpoint.latest(FolderDisk(tmp_path), job)
     assert back is not None
     assert all(np.array_equal(back.run_state.states[NAME][key], end.states[NAME][key]) for key in end.states[NAME])
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_from_another_keeps_its_units(raw: Path, tmp_path: Pa
     job, _ = prepared(first)
     folder = FolderDisk(tmp_path / "first")
     (tmp_path / "first").mkdir()
-    checkpoint.save(folder, job, checkpoint.Saved(end, (), 0, 0))
+    checkpoint.save(folder, job, checkpoint.Checkpoint(end, (), 0, 0))
     again = {"name": "second", "rounds": 1, "seed": 3, "folder": str(tmp_path), "from": "first"}
     job, _ = jobs.prepare(run(raw, run=again))
     state = jobs.begin(job)

@@ -13,7 +13,7 @@ from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.base.errors import Interrupted
 from edgefl.wire.broker import Broker
 from edgefl.wire.mqtt import MqttTransport
@@ -86,7 +86,7 @@ class Overtaken:
 class Guarded(Fleet):
     """Agents that know the coordinator's key."""
 
-    def agent(self, name: str, *more: Any, **options: Any) -> Host:
+    def agent(self, name: str, *more: Any, **options: Any) -> AgentHost:
         host = super().agent(name, *more, **options)
         trust = host.agent.model_cache.trust
         trust.given = trust.key = OURS.key

@@ -18,7 +18,7 @@ from device_agent import enrol
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import kit as kits
 from edgefl.fleet import members
-from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.administration import DEVICE, FleetAdministration
 from edgefl.fleet.authority import check_host, clock, new_key, request, requested_key
 from edgefl.fleet.members import MembersFile, device_names
 from edgefl.fleet.mosquitto import CERTIFICATE, REVOKED
@@ -89,7 +89,7 @@ def test_an_installed_kit_is_an_agent_file_and_a_second_one_keeps_its_data(secur
 
 def test_names_may_be_as_long_as_in_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kit = Fleet.new("f" * 64, ["localhost"], 8883, clock()).add("d" * 64, clock())
+    kit = FleetAdministration.new("f" * 64, ["localhost"], 8883, clock()).add("d" * 64, clock())
     assert (kit.fleet, kit.name) == ("f" * 64, "d" * 64)
 
 
@@ -260,18 +260,18 @@ def test_no_command_leaves_this_machine_unsecured_unless_told(secured: Secured) 
 def test_damaged_files_are_told_in_a_line(secured: Secured) -> None:
     folder = secured.fleet.folder
     with pytest.raises(ConfigError, match="fleet 'default' is there already"):
-        Fleet.new("default", ["127.0.0.1"], 8883, clock())
+        FleetAdministration.new("default", ["127.0.0.1"], 8883, clock())
     folder.members.write_text("{}x")
     with pytest.raises(ConfigError, match="not the members of a fleet"):
         members.read(folder.members)
     folder.authority[1].write_text("rubbish")
     with pytest.raises(ConfigError, match="the authority of fleet 'default' is damaged"):
-        Fleet("default")
+        FleetAdministration("default")
     os.truncate(folder.settings, 0)
     with pytest.raises(ConfigError, match=r"fleet\.json"):
-        Fleet("default")
+        FleetAdministration("default")
     with pytest.raises(ConfigError, match="there is no fleet 'barn' here"):
-        Fleet("barn")
+        FleetAdministration("barn")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_host_is_a_name_or_an_address(host: str) -> None:
         ("embedded", Tls(), None),
         ("mqtt://server.local", Tls(), "has no TLS"),
         ("mqtt://pi@server.local", Tls(), "has no TLS"),
-        ("mqtts://server.local", Tls(), "nobody proves"),
+        ("mqtts://server.local", Tls(), "neither a certificate nor a password"),
         ("mqtts://server.local", Tls(certificate=Path("a.crt")), None),
         ("mqtts://pi@server.local", Tls(), None),
     ],

@@ -14,11 +14,11 @@ from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
 from edgefl.cli.coordinator import tell_devices
 from edgefl.fleet import inventory, last_seen
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.last_seen import Sighting
-from edgefl.watch.fleet_inventory import Sightings
+from edgefl.watch.fleet_inventory import LastSeenWriter
 
 BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
 AT = BEGIN.timestamp()
@@ -36,7 +36,7 @@ def edgefl(*words):
 
 def serve(run, *facts):
     """A run of a coordinator, from its start to its end."""
-    seen = Sightings(FleetFolder("default").seen, run)
+    seen = LastSeenWriter(FleetFolder("default").seen, run)
     for fact in facts:
         seen(fact)
     seen.write()
@@ -106,7 +106,7 @@ def test_a_device_that_is_not_at_work_is_listed_with_the_reason_and_since_when()
 
 
 def test_a_member_that_cannot_come_any_more_or_never_came_is_listed_with_the_reason():
-    fleet = Fleet.new("default", ["127.0.0.1"], 8883, BEGIN)
+    fleet = FleetAdministration.new("default", ["127.0.0.1"], 8883, BEGIN)
     fleet.add("pi-1", BEGIN)
     (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1))
     assert (row.reason, row.since) == ("no run has seen it", None)
@@ -116,7 +116,7 @@ def test_a_member_that_cannot_come_any_more_or_never_came_is_listed_with_the_rea
 
 
 def test_whom_somebody_forgets_is_not_written_again_until_it_comes_again():
-    seen = Sightings(FleetFolder("default").seen, "run")
+    seen = LastSeenWriter(FleetFolder("default").seen, "run")
     seen(events.Joined("pi-1", 5, at=AT))
     seen(events.Joined("pi-2", 5, at=AT))
     seen.write()
@@ -133,7 +133,7 @@ def test_whom_somebody_forgets_is_not_written_again_until_it_comes_again():
 
 
 def test_a_member_stays_one_when_it_is_forgotten():
-    fleet = Fleet.new("default", ["127.0.0.1"], 8883, clock(), None)
+    fleet = FleetAdministration.new("default", ["127.0.0.1"], 8883, clock(), None)
     fleet.add("pi-1", clock())
     assert "pi-1" in edgefl("list").stdout
     assert "'pi-1' is still a member" in edgefl("forget", "pi-1").stdout
@@ -217,7 +217,7 @@ def test_the_inventory_is_bounded(tmp_path, monkeypatch):
 
 
 def test_a_start_names_only_devices_that_no_run_has_seen(capsys):
-    fleet = Fleet.new("default", ["127.0.0.1"], 8883, clock())
+    fleet = FleetAdministration.new("default", ["127.0.0.1"], 8883, clock())
     for name in ("pi-1", "pi-2"):
         fleet.add(name, clock())
 

@@ -22,8 +22,7 @@ from edgefl.base.scores import beside
 from edgefl.delivery.deployed import Deployed
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
-from edgefl.job.run.work import Done as Work
-from edgefl.job.run.work import Worker
+from edgefl.job.run.work import Worker, WorkResult
 from edgefl.learn.contract import Task
 from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
@@ -51,7 +50,7 @@ def told_by_the_loop(run: RunFile) -> list[dict[str, Any]]:
     return told
 
 
-def played(run: RunFile, folder: Path, work: Callable[..., Work] | None = None) -> list[dict[str, Any]]:
+def played(run: RunFile, folder: Path, work: Callable[..., WorkResult] | None = None) -> list[dict[str, Any]]:
     """What a coordinator tells of a fleet in which one device does another work."""
     told: list[dict[str, Any]] = []
     fleet = Fleet(run, folder, InMemoryBroker().client)
@@ -72,7 +71,7 @@ def of(told: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
 # ── one device among others ──────────────────────────────────────────────────────────────────────────────────
 
 
-def lying(worker: Worker, task: Task, *rest: Any) -> Work:
+def lying(worker: Worker, task: Task, *rest: Any) -> WorkResult:
     done = Worker.work(worker, task, *rest)
     answer, opened = read(TO_COORDINATOR, done.frame, limit=1 << 24)
     assert isinstance(answer, Answer)
@@ -93,7 +92,7 @@ def test_counts_that_cannot_be_are_refused_and_the_others_judge(tmp_path: Path) 
     assert of(told, "done")[0]["rounds"] == 3
 
 
-def unwilling(worker: Worker, task: Task, *rest: Any) -> Work:
+def unwilling(worker: Worker, task: Task, *rest: Any) -> WorkResult:
     if task.purpose == "evaluate":
         raise ConfigError("not today")
     return Worker.work(worker, task, *rest)
@@ -105,7 +104,7 @@ def test_a_device_that_declines_to_evaluate_is_not_waited_for(tmp_path: Path) ->
     assert [fact["devices"] for fact in of(told, "evaluated")] == [4, 4, 4, 3]
 
 
-def ignorant(worker: Worker, task: Task, *rest: Any) -> Work:
+def ignorant(worker: Worker, task: Task, *rest: Any) -> WorkResult:
     return Worker.work(worker, replace(task, purpose="train", evaluates=None), *rest)
 
 

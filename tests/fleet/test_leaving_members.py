@@ -16,7 +16,7 @@ from device_agent.durable import identity
 from edgefl.base.errors import Interrupted
 from edgefl.base.events import as_json
 from edgefl.fleet import authority
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.members import MembersFile
 from edgefl.job.run import job as jobs
 from edgefl.system.disk import FolderDisk
@@ -27,10 +27,10 @@ RUN = run_file({"name": "fedavg"}, run={"rounds": 100_000}, rounds={"cohort": 4,
 
 
 @pytest.fixture
-def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAdministration:
     """A fleet of four, each with the key that its agent has."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    fleet = Fleet.new("default", ["localhost"], 8883, authority.clock())
+    fleet = FleetAdministration.new("default", ["localhost"], 8883, authority.clock())
     for name in NAMES:
         key = identity.signer(FolderDisk(tmp_path / name)).key
         with fleet.folder.changing():
@@ -38,7 +38,9 @@ def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     return fleet
 
 
-def test_a_revoked_device_is_out_of_the_run_although_its_connection_is_open(members: Fleet, tmp_path: Path) -> None:
+def test_a_revoked_device_is_out_of_the_run_although_its_connection_is_open(
+    members: FleetAdministration, tmp_path: Path
+) -> None:
     told: list[dict[str, Any]] = []
     broker = InMemoryBroker()
     agents = Agents(RUN, tmp_path, broker.client, once=False)

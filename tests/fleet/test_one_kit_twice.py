@@ -11,7 +11,7 @@ from secured_fleet import Secured, broker, make
 
 from device_agent.durable.birth_number import Birth
 from device_agent.durable.identity import NAME
-from device_agent.shell.duplicate_identity import CERTAIN, Twin
+from device_agent.shell.duplicate_identity import CERTAIN, DuplicateIdentity
 from edgefl.base.errors import Interrupted
 from edgefl.wire.messages import Presence
 from edgefl.wire.mqtt import MqttTransport
@@ -103,19 +103,19 @@ def presence(installation: str = "here", birth: int = 4) -> Presence:
 def test_another_agent_is_certain_when_it_was_met_in_several_connections(
     theirs: Presence, by_us: bool, other: bool
 ) -> None:
-    twin = Twin(OURS)
+    duplicate = DuplicateIdentity(OURS)
     for _ in range(CERTAIN):
-        twin.connected()
-        assert not twin.certain
+        duplicate.connected()
+        assert not duplicate.certain
         for _ in range(3):
-            twin.heard(theirs, by_us=by_us)
-    assert twin.certain is other
+            duplicate.heard(theirs, by_us=by_us)
+    assert duplicate.certain is other
 
 
 def test_what_an_earlier_installation_left_at_the_broker_is_no_other_agent() -> None:
-    twin = Twin(OURS)
+    duplicate = DuplicateIdentity(OURS)
     for _ in range(2 * CERTAIN):
-        twin.connected()
-        twin.heard(presence("before", 9), by_us=False)
-        twin.connected()  # ours stands there by now
-    assert not twin.certain
+        duplicate.connected()
+        duplicate.heard(presence("before", 9), by_us=False)
+        duplicate.connected()  # ours stands there by now
+    assert not duplicate.certain

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop, run_file, until
 
-from coordinator.shell.outbox import FINISHED_EXPIRES, Outbox
-from device_agent.start import Host
+from coordinator.shell.outbox import FINISHED_EXPIRES, CoordinatorOutbox
+from device_agent.start import AgentHost
 from edgefl.job.run.local_fleet import agents_folder
 from edgefl.wire import signed, topics
 from edgefl.wire.broker import Broker
@@ -17,7 +17,7 @@ from edgefl.wire.messages import JobState, Presence, read_json
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"name": "mine", "rounds": 2})
@@ -73,8 +73,8 @@ def test_that_a_run_has_finished_is_forgotten_after_a_day() -> None:
     broker = InMemoryBroker(clock=lambda: now)
     speaker = broker.client("coordinator")
     speaker.start(lambda _: None)
-    Outbox(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
-    Outbox(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
+    CoordinatorOutbox(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
+    CoordinatorOutbox(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
 
     def standing() -> set[str]:
         heard: set[str] = set()
@@ -94,7 +94,7 @@ def test_brokers_forget_what_expires(broker: Broker) -> None:
         heard: list[str] = []
 
         def deliver(event: TransportEvent) -> None:
-            if isinstance(event, Connected):
+            if isinstance(event, ConnectionMade):
                 client.subscribe("kept/+")
             elif isinstance(event, Message):
                 heard.append(event.topic)
@@ -124,7 +124,7 @@ def presence(broker: InMemoryBroker) -> Presence:
     return read_json(Presence, signed.opened(broker.retained[topics.presence("default", DEVICE)].payload).payload)
 
 
-def serve(host: Host) -> threading.Thread:
+def serve(host: AgentHost) -> threading.Thread:
     thread = threading.Thread(target=host.run, daemon=True)
     thread.start()
     return thread

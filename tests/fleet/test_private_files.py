@@ -78,7 +78,7 @@ def test_what_an_older_version_left_open_is_closed(tmp_path: Path, caplog: pytes
 
 def test_files_of_a_fleet_on_this_machine_are_private_too(tmp_path: Path) -> None:
     command = ["true"]
-    with processes.Fleet(tmp_path / "agents", {"device-00": command}) as fleet:
+    with processes.LocalFleet(tmp_path / "agents", {"device-00": command}) as fleet:
         fleet.wait()
     assert modes(tmp_path / "agents") == {}
 

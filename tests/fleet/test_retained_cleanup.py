@@ -17,7 +17,7 @@ from edgefl.wire import chunks, topics
 from edgefl.wire.broker import Broker
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent
 from tools.in_memory_broker import InMemoryBroker, InMemoryClient
 
 RUN = run_file({"name": "fedavg"})
@@ -142,7 +142,7 @@ def standing(broker: Broker) -> set[str]:
     transport = MqttTransport(broker.address, "auditor")
 
     def deliver(event: TransportEvent) -> None:
-        if isinstance(event, Connected):
+        if isinstance(event, ConnectionMade):
             transport.subscribe("edgefl/v1/default/fleet/#", "audit")
             transport.publish("audit", b"said after the subscription")
         if isinstance(event, Message) and event.topic == "audit":
@@ -161,7 +161,7 @@ def test_nothing_but_the_state_of_a_finished_job_stands_at_a_real_broker(broker:
     job, _ = prepared(run)
     killed = MqttTransport(broker.address, "killed")
     online = threading.Event()
-    killed.start(lambda event: online.set() if isinstance(event, Connected) else None)
+    killed.start(lambda event: online.set() if isinstance(event, ConnectionMade) else None)
     assert online.wait(30)
     publisher = Publisher(killed, "default", job, run_id="a-life", signer=Signer.new())
     publisher.publish(7, packed(job, 7, job.start + 1))

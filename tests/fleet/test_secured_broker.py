@@ -18,7 +18,7 @@ from edgefl.wire import topics
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.opening import admitted
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Connected, TransportEvent, Undelivered
+from edgefl.wire.transport import ConnectionMade, TransportEvent, Undelivered
 
 OK, NOT_AUTHORIZED = 0x00, 0x87
 NOBODY_LISTENS = 0x10  # a publish that was accepted, and that no one has subscribed to
@@ -111,7 +111,7 @@ def test_coordinators_of_several_runs_have_a_socket_that_only_the_owner_reaches(
     coordinators = [MqttTransport(fleet.fleet.folder.here, name) for name in ("one", "two")]
     for coordinator, told in zip(coordinators, events, strict=True):
         coordinator.start(told.put)
-        assert told.get(timeout=PATIENCE) == Connected()
+        assert told.get(timeout=PATIENCE) == ConnectionMade()
     for coordinator in coordinators:
         coordinator.publish(topics.down(FLEET, JOB, "pi-1"), b"x")
         assert device.hears() == (topics.down(FLEET, JOB, "pi-1"), b"x")

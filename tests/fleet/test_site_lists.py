@@ -11,9 +11,9 @@ from device_agent.enrol import install
 from edgefl.base.errors import ConfigError, WireError
 from edgefl.cli.app import app
 from edgefl.fleet import kit, mosquitto, sites
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
-from edgefl.fleet.site_broker import Site, _changes
+from edgefl.fleet.site_broker import SiteBroker, _changes
 from edgefl.fleet.sites import SiteFile
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.reader import load
@@ -22,24 +22,26 @@ from edgefl.wire.mqtt import MqttTransport
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAdministration:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return Fleet.new("default", ["server.local"], 8883, clock())
+    return FleetAdministration.new("default", ["server.local"], 8883, clock())
 
 
 @pytest.fixture
-def north(fleet: Fleet) -> SiteFile:
+def north(fleet: FleetAdministration) -> SiteFile:
     return sites.add(fleet, "north", ["north.local"], 8884, clock(), replace=False)
 
 
-def test_a_device_of_a_site_is_told_the_sites_broker_and_nobody_else_is(fleet: Fleet, north: SiteFile) -> None:
+def test_a_device_of_a_site_is_told_the_sites_broker_and_nobody_else_is(
+    fleet: FleetAdministration, north: SiteFile
+) -> None:
     there, here = fleet.add("pi-7", clock(), site="north"), fleet.add("pi-1", clock())
     assert (there.broker, there.site) == ("mqtts://north.local:8884", "north")
     assert (here.broker, here.site) == ("mqtts://server.local:8883", "")
     assert north.centre == here.broker
 
 
-def test_a_newer_list_counts_and_the_same_or_an_older_one_does_not(fleet: Fleet, north: SiteFile) -> None:
+def test_a_newer_list_counts_and_the_same_or_an_older_one_does_not(fleet: FleetAdministration, north: SiteFile) -> None:
     old = sites.signed_list(fleet, "north")
     fleet.add("pi-7", clock(), site="north")
     listed = sites.newer(north, north.members, sites.signed_list(fleet, "north"))
@@ -49,7 +51,9 @@ def test_a_newer_list_counts_and_the_same_or_an_older_one_does_not(fleet: Fleet,
     assert sites.newer(north, listed, old) is None, "whoever owns a broker could say it again"
 
 
-def test_a_device_that_was_sent_away_is_on_no_list_but_that_of_the_revoked(fleet: Fleet, north: SiteFile) -> None:
+def test_a_device_that_was_sent_away_is_on_no_list_but_that_of_the_revoked(
+    fleet: FleetAdministration, north: SiteFile
+) -> None:
     fleet.add("pi-7", clock(), site="north")
     before = sites.members_of(fleet, "north")
     fleet.revoke("pi-7", clock())
@@ -60,7 +64,9 @@ def test_a_device_that_was_sent_away_is_on_no_list_but_that_of_the_revoked(fleet
     assert "pi-7" not in mosquitto.acl("default", fleet.members.active())
 
 
-def test_a_list_that_the_coordinator_did_not_sign_for_this_site_is_refused(fleet: Fleet, north: SiteFile) -> None:
+def test_a_list_that_the_coordinator_did_not_sign_for_this_site_is_refused(
+    fleet: FleetAdministration, north: SiteFile
+) -> None:
     south = sites.add(fleet, "south", ["south.local"], 8885, clock(), replace=False)
     said = json.loads(sites.signed_list(fleet, "north"))
     changed = json.dumps({**said, "list": said["list"].replace('"devices":[]', '"devices":["evil"]')}).encode()
@@ -90,7 +96,7 @@ def test_a_list_that_the_coordinator_did_not_sign_for_this_site_is_refused(fleet
     ],
 )
 def test_a_mistake_is_told_in_one_line(
-    fleet: Fleet, north: SiteFile, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetAdministration, north: SiteFile, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(fleet.folder.path)
     fleet.add("pi-1", clock())
@@ -100,7 +106,7 @@ def test_a_mistake_is_told_in_one_line(
     assert "\n" not in str(told.value)
 
 
-def test_a_site_with_new_keys_has_the_old_ones_revoked(fleet: Fleet, north: SiteFile) -> None:
+def test_a_site_with_new_keys_has_the_old_ones_revoked(fleet: FleetAdministration, north: SiteFile) -> None:
     before = len(fleet.members.revoked_serials(clock()))
     again = sites.add(fleet, "north", ["north.local"], 8884, clock(), replace=True)
     assert again.bridge_key != north.bridge_key
@@ -122,7 +128,7 @@ def test_a_torn_file_leaves_the_broker_of_a_site_what_it_has(
 ) -> None:
     path = tmp_path / "north.site"
     sites.write(north, path)
-    site, line = Site(path), MqttTransport(Address("unix", str(tmp_path / "nobody")), "members")
+    site, line = SiteBroker(path), MqttTransport(Address("unix", str(tmp_path / "nobody")), "members")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert not _changes(site, line, signal.SIGHUP)
@@ -132,7 +138,9 @@ def test_a_torn_file_leaves_the_broker_of_a_site_what_it_has(
     assert _changes(site, line, signal.SIGHUP)
 
 
-def test_the_kit_of_a_device_at_a_site_says_so_in_its_agent_file(fleet: Fleet, north: SiteFile, tmp_path: Path) -> None:
+def test_the_kit_of_a_device_at_a_site_says_so_in_its_agent_file(
+    fleet: FleetAdministration, north: SiteFile, tmp_path: Path
+) -> None:
     path = tmp_path / "pi-7.kit"
     kit.write(fleet.add("pi-7", clock(), site="north"), path)
     installed = install(kit.read(path), tmp_path / "state", data="npz:/x.npz")

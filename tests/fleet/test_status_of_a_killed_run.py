@@ -172,7 +172,7 @@ def test_status_report_and_metrics_agree_whoever_dies(operator: Operator) -> Non
             words,
         )
         assert row, number
-    assert "the coordinator is back" in words
+    assert "the coordinator has resumed the run" in words
 
     inventory = {row["name"]: row for row in map(json.loads, operator.ask("fleet", "list", "--json").splitlines())}
     assert inventory.keys() == named(status).keys()

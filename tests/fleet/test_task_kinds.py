@@ -97,7 +97,7 @@ def judged_by_task(scores: Scores) -> Scores:
 def _deploys(run: RunFile, state: RunState, folder: Path) -> None:
     """The model of the last checkpoint as a file: its inputs and outputs have names and shapes of their own."""
     job, test = prepared(run)[0], prepared(run)[1].test
-    path = folder / checkpoint.save(FolderDisk(folder), job, checkpoint.Saved(state, (), 0, 0))
+    path = folder / checkpoint.save(FolderDisk(folder), job, checkpoint.Checkpoint(state, (), 0, 0))
     exported = export_checkpoint(path, folder / "model.onnx")
     assert exported.parity < 1e-4
     assert judged_by_task(exported.exported_scores) == pytest.approx(judged_by_task(exported.scores), rel=1e-3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, run_file
 
-from device_agent.durable.spool import Held, Spool, Spools
+from device_agent.durable.spool import Spool, SpooledUpdate, Spools
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import RunState
 from edgefl.system.disk import FolderDisk
@@ -80,7 +80,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
 def test_an_update_for_a_coordinator_that_is_away_holds_no_other_run_up_and_is_kept(tmp_path: Path):
     broker, run = InMemoryBroker(), a_run("second", "fedavg")
     frame = b"trained last night"
-    held = Held("away", "away.life", 3, "1", "m3", frame, chunks.digest(frame), {})
+    held = SpooledUpdate("away", "away.life", 3, "1", "m3", frame, chunks.digest(frame), {})
     (tmp_path / "device-00").mkdir()
     Spool(FolderDisk(tmp_path / "device-00")).put(held)
     fleet = Fleet(run, tmp_path, broker.client)

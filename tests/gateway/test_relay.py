@@ -1,19 +1,19 @@
 """What a gateway decides between the coordinator and its site, told event by event."""
 
 from gateway.relay import (
-    Abandoned,
     Action,
     Advance,
     Begin,
-    Cancelled,
-    Decline,
+    DeclineOrder,
+    DeliverSum,
     End,
     Ended,
     Event,
-    HandOver,
     Order,
+    OrderCancelled,
     Ordered,
     Relay,
+    RoundAbandoned,
     Summed,
     step,
 )
@@ -33,7 +33,7 @@ def feed(*happened: Event, relay: Relay | None = None) -> tuple[Relay, list[Acti
 
 
 def test_the_first_task_of_a_run_begins_it_at_the_site_and_its_sum_is_the_answer():
-    assert feed(Ordered(order(1, 4)), Summed("job.r", 4))[1] == [Begin("job.r"), HandOver(order(1, 4))]
+    assert feed(Ordered(order(1, 4)), Summed("job.r", 4))[1] == [Begin("job.r"), DeliverSum(order(1, 4))]
 
 
 def test_the_next_round_goes_on_whatever_became_of_the_last_one():
@@ -42,17 +42,17 @@ def test_the_next_round_goes_on_whatever_became_of_the_last_one():
 
 
 def test_a_task_that_comes_again_gets_the_sum_that_is_there_or_waits_for_it():
-    at_work, did = feed(Ordered(order(1, 4)), Cancelled(), Ordered(order(2, 4)))
+    at_work, did = feed(Ordered(order(1, 4)), OrderCancelled(), Ordered(order(2, 4)))
     assert did == [Begin("job.r")], "its devices are at work on it already"
     summed, did = feed(Summed("job.r", 4), relay=at_work)
-    assert did == [HandOver(order(2, 4))]
-    assert feed(Ordered(order(3, 4)), relay=summed)[1] == [HandOver(order(3, 4))]
+    assert did == [DeliverSum(order(2, 4))]
+    assert feed(Ordered(order(3, 4)), relay=summed)[1] == [DeliverSum(order(3, 4))]
 
 
 def test_a_sum_that_nobody_waits_for_is_kept_until_somebody_does():
-    relay, did = feed(Ordered(order(1, 4)), Cancelled(), Summed("job.r", 4))
+    relay, did = feed(Ordered(order(1, 4)), OrderCancelled(), Summed("job.r", 4))
     assert did == [Begin("job.r")]
-    assert feed(Ordered(order(2, 4)), relay=relay)[1] == [HandOver(order(2, 4))]
+    assert feed(Ordered(order(2, 4)), relay=relay)[1] == [DeliverSum(order(2, 4))]
 
 
 def test_a_sum_of_a_round_that_is_over_is_nobodys():
@@ -66,8 +66,8 @@ def test_an_earlier_round_or_another_model_of_the_same_begins_the_run_afresh():
 
 def test_a_round_that_the_site_gives_up_is_declined_and_another_one_is_not():
     reason = "its site: 1 of 3 answered"
-    assert feed(Ordered(order(1, 4)), Abandoned("job.r", 4, reason))[1][1:] == [Decline(order(1, 4), reason)]
-    assert feed(Ordered(order(1, 4)), Ordered(order(2, 5)), Abandoned("job.r", 4, reason))[1][2:] == []
+    assert feed(Ordered(order(1, 4)), RoundAbandoned("job.r", 4, reason))[1][1:] == [DeclineOrder(order(1, 4), reason)]
+    assert feed(Ordered(order(1, 4)), Ordered(order(2, 5)), RoundAbandoned("job.r", 4, reason))[1][2:] == []
 
 
 def test_a_run_that_is_over_ends_at_the_site_which_may_know_it_from_an_earlier_life():
@@ -79,6 +79,6 @@ def test_a_run_that_is_over_ends_at_the_site_which_may_know_it_from_an_earlier_l
 
 def test_runs_do_not_mix():
     other = order(2, 4, run="other.r")
-    relay, did = feed(Ordered(order(1, 4)), Cancelled(), Ordered(other), Summed("job.r", 4))
+    relay, did = feed(Ordered(order(1, 4)), OrderCancelled(), Ordered(other), Summed("job.r", 4))
     assert did == [Begin("job.r"), Begin("other.r")]
-    assert feed(Summed("other.r", 4), relay=relay)[1] == [HandOver(other)]
+    assert feed(Summed("other.r", 4), relay=relay)[1] == [DeliverSum(other)]

@@ -122,7 +122,7 @@ def test_a_site_adds_up_what_the_caps_of_its_run_file_leave() -> None:
     site = object.__new__(SiteArtifacts)  # of which a merge asks for its run file, its answers and its model alone
     site.run = RunFile.model_validate({"rounds": {"cohort": 4}})
     site.answers = SimpleNamespace(take=lambda digest: answers[digest.decode()])
-    site.standing = site.publisher = SimpleNamespace(job=SimpleNamespace(model=SimpleNamespace(layout=LAYOUT)))
+    site.next_model = site.publisher = SimpleNamespace(job=SimpleNamespace(model=SimpleNamespace(layout=LAYOUT)))
     merge = Merge(1, {name: AnswerId(1, name.encode()) for name in answers}, {}, population=4)
     site.merge(merge, "drop", None, None, journaled=False)(put.append)
     within = bound(answers, {}, {}, trainable=SIZE, caps=CAPS).updates

@@ -17,7 +17,7 @@ from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import maker
 from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
-from device_agent.start import Host as AgentHost
+from device_agent.start import AgentHost
 from edgefl.base.events import as_record
 from edgefl.job.config.gateway import GatewayFile
 from edgefl.job.config.local_compute import LocalCompute
@@ -28,8 +28,8 @@ from edgefl.system.background import Threads
 from edgefl.system.disk import FolderDisk
 from edgefl.system.reactor import serve
 from edgefl.wire.signing import Signer
-from gateway.service import Site
-from gateway.start import Host, run_of
+from gateway.service import SiteSetup
+from gateway.start import GatewayHost, run_of
 from tools.in_memory_broker import InMemoryBroker, InMemoryClient
 
 __all__ = ["DIRECT", "SITE", "Tiers", "loop", "run_file", "tiered", "until"]
@@ -89,12 +89,12 @@ class Tiers:
             scope=Scope(once=True, **about),
         )
 
-    def gateway(self) -> Host:
+    def gateway(self) -> GatewayHost:
         """A life of the gateway, from whatever its folder knows."""
         self.gateways += 1
         tables = {"site": {"devices": len(SITE), "quorum": len(SITE), "deadline": 60.0, **self.site}}
         file, folder = parse(GatewayFile, tables, "test", environment={}), self.folder / "gateway"
-        place = Site(
+        place = SiteSetup(
             run=lambda errand: run_of(file, errand, self.run),
             connect=lambda run: self.north.client(f"gateway-{self.gateways}-{run}"),
             disk=lambda run: FolderDisk(folder / "site" / run),
@@ -109,7 +109,7 @@ class Tiers:
             seal=self.seal,
         )
         client = self.centre.client(f"gateway-{self.gateways}")
-        self.host = Host(
+        self.host = GatewayHost(
             place, DeviceIdentity("gw-north", self.run.broker.fleet, "gateway"), client, FolderDisk(folder)
         )
         return self.host
@@ -136,7 +136,7 @@ class Tiers:
             for client in [id for id in broker._clients if id.startswith(f"gateway-{self.gateways}")]:
                 broker.kill(client)
 
-    def start(self, host: Host | AgentHost, name: str) -> threading.Thread:
+    def start(self, host: GatewayHost | AgentHost, name: str) -> threading.Thread:
         def run() -> None:
             self.exits[name] = host.run()
 

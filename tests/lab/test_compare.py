@@ -12,7 +12,7 @@ from edgefl.base.errors import ConfigError, RunError
 from edgefl.base.events import Done, Round, Tell
 from edgefl.job.config.schema import RunFile
 from edgefl.lab.comparison.curves import bundle, by_label, curves
-from edgefl.lab.comparison.outcomes import Failed, Outcome, Played
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlayedRun
 from edgefl.lab.comparison.page import page
 from edgefl.lab.comparison.plots import draw
 from edgefl.lab.comparison.preparing import Preparation
@@ -152,7 +152,7 @@ def test_a_comparison_plays_to_the_end_whatever_the_target():
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def played(label: str, seed: int, accuracy: list[float], **more: Any) -> Played:
+def played(label: str, seed: int, accuracy: list[float], **more: Any) -> PlayedRun:
     rounds = tuple(
         Round(
             i + 1,
@@ -166,7 +166,7 @@ def played(label: str, seed: int, accuracy: list[float], **more: Any) -> Played:
         for i, a in enumerate(accuracy)
     )
     end = Done("run", "fedavg", len(rounds), cpu_seconds=1.0 + seed, virtual_seconds=more.get("virtual_seconds"))
-    return Played(label, seed, rounds, end)
+    return PlayedRun(label, seed, rounds, end)
 
 
 def test_a_line_has_best_last_mean_of_five_rounds_to_levels_forgetting_and_traffic():
@@ -191,7 +191,7 @@ def test_a_free_round_belongs_to_the_round_before_it_and_is_counted_apart():
         )
         for i, a in enumerate(accuracy)
     )
-    run = Played("up", 0, rounds, Done("run", "upcycled", 6, cpu_seconds=1.0))
+    run = PlayedRun("up", 0, rounds, Done("run", "upcycled", 6, cpu_seconds=1.0))
     (line,) = scores([run], levels=(0.3, 0.6, 0.95))
     assert run.judged == [0.4, 0.6, 0.9]
     assert line.rounds_to == (1, 2, None)
@@ -213,7 +213,12 @@ def test_the_median_stands_before_its_seeds_and_never_is_beyond_every_round():
 
 
 def test_a_run_that_failed_is_a_row_of_its_own_and_no_part_of_the_median():
-    runs = [played("a", 0, [0.5]), Failed("a", 1, "it diverged"), played("a", 2, [0.7]), Failed("b", 0, "no data")]
+    runs = [
+        played("a", 0, [0.5]),
+        FailedRun("a", 1, "it diverged"),
+        played("a", 2, [0.7]),
+        FailedRun("b", 0, "no data"),
+    ]
     lines = scores(runs, levels=())
     assert [(line.label, line.seed) for line in lines] == [("a", MEDIAN), ("a", 0), ("a", 1), ("a", 2), ("b", 0)]
     assert lines[0].best == 0.6
@@ -289,7 +294,7 @@ def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(wo
     outcomes = play_all(
         variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"), 2, None, pretend, workers=workers, watcher=watching
     )
-    assert [(p.label, p.seed, p.judged) for p in outcomes if isinstance(p, Played)] == [
+    assert [(p.label, p.seed, p.judged) for p in outcomes if isinstance(p, PlayedRun)] == [
         ("a", 4, [4.2] * 3),
         ("a", 5, [5.2] * 3),
         ("b", 4, [4.5] * 3),
@@ -303,9 +308,9 @@ def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(wo
 def test_a_run_that_fails_says_why_and_the_others_go_on(workers: int):
     words = "a=fedavg,b=fedavg:lr=2.0,c=fedavg:lr=4.0,d=fedavg"
     outcomes = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=workers)
-    assert [type(outcome) for outcome in outcomes] == [Played, Failed, Failed, Played]
-    assert outcomes[1] == Failed("b", 4, "it diverged")
-    assert outcomes[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
+    assert [type(outcome) for outcome in outcomes] == [PlayedRun, FailedRun, FailedRun, PlayedRun]
+    assert outcomes[1] == FailedRun("b", 4, "it diverged")
+    assert outcomes[2] == FailedRun("c", 4, "ValueError: of no use (--log debug shows where)")
 
 
 def mistaken(run: RunFile, root: Path | None, tell: Tell) -> None:
@@ -366,8 +371,8 @@ def test_data_and_graphs_are_prepared_once_for_each_seed_and_way_of_stepping():
 def test_a_process_that_dies_takes_no_other_run_with_it():
     words = "a=fedavg:lr=3.0,b=fedavg:lr=3.0,c=fedavg,d=fedavg"
     outcomes = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=2)
-    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Played, Played]
-    assert outcomes[1] == Failed("b", 4, "its process died (SIGKILL)")
+    assert [type(outcome) for outcome in outcomes] == [FailedRun, FailedRun, PlayedRun, PlayedRun]
+    assert outcomes[1] == FailedRun("b", 4, "its process died (SIGKILL)")
 
 
 # ── pictures and page ────────────────────────────────────────────────────────────────────────────────────────
@@ -394,7 +399,7 @@ def test_a_run_that_is_judged_now_and_then_has_points_only_there():
         Round(i, devices=2, scores={"accuracy": 0.1 * i} if i % 2 == 0 else {}, per_class=(0.1 * i,), bytes_up=10**6)
         for i in range(1, 7)
     )
-    run = Played("a", 0, rounds, Done("run", "fedavg", 6, cpu_seconds=1.0))
+    run = PlayedRun("a", 0, rounds, Done("run", "fedavg", 6, cpu_seconds=1.0))
     assert (run.numbers, run.summed("bytes_up")) == ([2, 4, 6], [2e6, 4e6, 6e6])
     (line,) = scores([run], levels=(0.35,))
     assert (line.rounds_to, line.megabytes_to, line.last) == ((4,), (4.0,), pytest.approx(0.6))
@@ -411,7 +416,7 @@ def test_every_picture_is_a_png_and_the_page_holds_them_all_by_itself(tmp_path: 
         "classes.png",
     }
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.values())
-    lines = scores([*runs, Failed("<c>", 0, "<why>")], ())
+    lines = scores([*runs, FailedRun("<c>", 0, "<why>")], ())
     html = page("t", "edgefl compare", lines=lines, levels=(), pictures=pictures, runs={"<b>": "{}"})
     assert html.count("data:image/png;base64,") == len(pictures)
     assert "&lt;b&gt;" in html

@@ -18,7 +18,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.lab.comparison import comparison
 from edgefl.lab.comparison.cache import NAME, ResultCache, digest
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.system import user_code
 
 RUN = """
@@ -44,8 +44,8 @@ def a_run(**sections: Any) -> RunFile:
     return parse(RunFile, table, "test", environment={})
 
 
-def finished(label: str = "a", seed: int = 0) -> Played:
-    return Played(label, seed, (Round(1, scores={"accuracy": 0.5}),), Done("run", "fedavg", 1))
+def finished(label: str = "a", seed: int = 0) -> PlayedRun:
+    return PlayedRun(label, seed, (Round(1, scores={"accuracy": 0.5}),), Done("run", "fedavg", 1))
 
 
 # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from edgefl.delivery.deployed import Deployed
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.page import page
 from edgefl.lab.comparison.plots import draw
 from edgefl.lab.comparison.running import play_all
@@ -93,13 +93,13 @@ def test_a_target_loss_ends_a_run(table: dict[str, Any]) -> None:
 
 def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp_path: Path) -> None:
     ends = play_all(variants("fast=fedavg:lr=0.1,slow=fedavg:lr=0.01", table, "run.toml"), 2, None, play)
-    assert all(isinstance(end, Played) for end in ends)
+    assert all(isinstance(end, PlayedRun) for end in ends)
     lines = scores(ends, (0.5,))
     chief = {line.label: line for line in lines if isinstance(line, Score) and line.seed == "median"}
     assert chief["fast"].best < chief["slow"].best
     assert "best loss" in text(lines, (0.5,))
     assert "to R2 0.5" in text(lines, (0.5,))
-    whole = [end for end in ends if isinstance(end, Played)]
+    whole = [end for end in ends if isinstance(end, PlayedRun)]
     pictures = draw(whole, tmp_path, "plane")
     assert {path.name for path in pictures.values()} == {"loss.png", "bytes.png", "cpu.png"}
     drawn = page("plane", "edgefl compare", lines=lines, levels=(0.5,), pictures=pictures, runs={})
@@ -130,7 +130,7 @@ def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[
 def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:
     run = parse(RunFile, table, "test", environment={})
     job, _ = jobs.prepare(run)
-    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(jobs.begin(job), (), 0, 0))
     report = export_checkpoint(path, tmp_path / "model.onnx", own=run)
     assert report.exported_scores["rmse"] == pytest.approx(report.scores["rmse"], rel=1e-4)
     assert any(line.startswith("RMSE: ") for line in exported(report))
@@ -169,7 +169,7 @@ def test_several_targets_are_learnt_and_told_one_by_one(planes: dict[str, Any]) 
 def test_a_model_of_several_targets_says_their_names_in_its_file(planes: dict[str, Any], tmp_path: Path) -> None:
     run = parse(RunFile, planes, "test", environment={})
     job, _ = jobs.prepare(run)
-    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(jobs.begin(job), (), 0, 0))
     report = export_checkpoint(path, tmp_path / "model.onnx", own=run)
     assert report.exported_scores["rmse"] == pytest.approx(report.scores["rmse"], rel=1e-4)
     model = Deployed(tmp_path / "model.onnx")

@@ -22,7 +22,7 @@ from edgefl.base import events
 from edgefl.base.errors import ConfigError, EdgeflError
 from edgefl.base.events import Round
 from edgefl.cli.app import app
-from edgefl.ops.run_lookup import Looked
+from edgefl.ops.run_lookup import RunLookup
 from edgefl.ops.sources import PageSource
 from edgefl.ops.status import runs_table
 from edgefl.system.disk import FolderDisk
@@ -138,12 +138,50 @@ def test_devices_that_the_run_is_not_for_are_not_missing(folder):
         assert "2 of 2 here" in said()
 
 
+def test_devices_are_shown_by_their_labels_and_properties(folder):
+    told = [
+        events.Labelled({"pi-1": {"site": "north"}, "pi-3": {"site": "north"}}, at=TUESDAY + 47),
+        events.Joined("pi-1", 10, "host", "0.1.0", "onnx", arch="aarch64", memory_mb=905, at=TUESDAY + 47),
+        events.Excluded("pi-2", "it has no 'site'", at=TUESDAY + 48),
+    ]
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(*told)
+    with own(known_runs.lock_of(folder)):
+        text = said(folder)
+        assert "not asked (rounds.where does not mean them): pi-2" in text
+        assert "not asked: it has no 'site'" in text
+
+    def named(where: str) -> list[str]:
+        return [row["name"] for row in json.loads(said(folder, "--json", "--where", where))["devices"]]
+
+    assert named("site == 'north'") == ["pi-1", "pi-3"]
+    assert named("site == 'north' and memory_mb >= 900 and backend == 'onnx' and arch == 'aarch64'") == ["pi-1"]
+    assert named("samples == 20") == ["pi-2"]
+    assert "pi-2" not in said(folder, "--where", "site == 'north'").partition("took")[2].partition("pi-1")[2][:80]
+    about = said(folder, "--device", "pi-1")
+    assert "host, onnx, 0.1.0, aarch64, 905 MiB, site=north" in about
+    wrong = CliRunner().invoke(app, ["status", str(folder), "--where", "sit == 'north'"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(wrong.exception).startswith("--where: no device has a label 'sit'; did you mean 'site'?")
+
+
+def test_a_device_that_is_asked_again_is_no_longer_left_out(folder):
+    told = [events.Excluded("pi-2", "site is 'a'", at=TUESDAY + 48), events.Included("pi-2", at=TUESDAY + 49)]
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(*told)
+    text = said(folder, "--device", "pi-2")
+    assert "is not asked, rounds.where does not mean it: site is 'a'" in text
+    assert "is asked from now on: rounds.where means it" in text
+    with own(known_runs.lock_of(folder)):
+        assert "not asked (rounds.where" not in said(folder)
+
+
 def test_who_was_slow_on_tuesday(folder):
     text = said(folder, "--slow", "--on", "2026-11-17")
     lines = [line.split() for line in text.splitlines()]
     assert lines[2][:9] == ["pi-2", "1", "0", "0", "42.0", "s", "42.0", "s", "1"]
-    assert "nobody was asked" in said(folder, "--slow", "--on", "2026-11-16")
-    assert "nobody was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
+    assert "no device was asked" in said(folder, "--slow", "--on", "2026-11-16")
+    assert "no device was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
     first, second = (json.loads(line) for line in said(folder, "--slow", "--json").splitlines())
     assert (first["device"], second["device"]) == ("pi-2", "pi-1")
     assert (first["median_took"], first["times_cohort"]) == (42.0, 42.0 / 22.0)
@@ -151,7 +189,7 @@ def test_who_was_slow_on_tuesday(folder):
 
 def test_one_devices_story(folder):
     text = said(folder, "--device", "pi-2")
-    assert "pi-2  offline: no coordinator hears it" in text
+    assert "pi-2  offline: no coordinator is running" in text
     assert "2026-11-17 00:00:46 UTC  declined round 2: too warm: 91 °C" in text
     assert json.loads(said(folder, "--device", "pi-2", "--json"))["turns"][0]["took"] == 42.0
 
@@ -253,13 +291,13 @@ def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     known, token = Overview(), tmp_path / "token"  # which the page makes
     for fact in (events.Started("sensors", "1f2e", rounds=3, at=TUESDAY), *STORY):
         known.tell(fact)
-    server = Server(Page(port=0, token=token), Feed(known), History(folder.parent, "sensors"))
+    server = PageServer(Page(port=0, token=token), Feed(known), PastRuns(folder.parent, "sensors"))
     try:
         source = PageSource(server.url, token)
         assert plain(source.snapshot()) == plain(known.snapshot())
@@ -280,20 +318,20 @@ def test_a_page_with_a_certificate_is_believed_if_its_authority_is_named(folder,
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     authority = Authority.new(tmp_path / "authority", dates=LASTING)
     proof = authority.issue("server", LASTING)
     known = Overview()
     known.tell(events.Started("sensors", "1f2e", rounds=3, at=TUESDAY))
-    server = Server(
-        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), History(folder.parent, "sensors")
+    server = PageServer(
+        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), PastRuns(folder.parent, "sensors")
     )
     try:
         assert server.url.startswith("https://")
         assert PageSource(server.url, None, authority.path).snapshot().run.name == "sensors"
-        with pytest.raises(ConfigError, match=r"its certificate is not believed .*: --ca FILE names the authority"):
+        with pytest.raises(ConfigError, match=r"its certificate is not trusted .*: --ca FILE names the authority"):
             PageSource(server.url).snapshot()
         with pytest.raises(ConfigError, match="cannot be read as a certificate"):
             PageSource(server.url, None, tmp_path / "nowhere.crt")
@@ -368,5 +406,5 @@ def test_the_table_of_runs_has_the_figure_that_a_model_is_judged_by_however_smal
     overview = Overview()
     overview.tell(events.Started("sensors", "1f2e", rounds=3, at=1.0))
     overview.tell(Round(1, scores={"f1": 0.05, "loss": 1.0}, at=2.0))
-    table = runs_table([Looked("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
+    table = runs_table([RunLookup("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
     assert [str(cell) for cell in table.columns[3].cells] == ["F1 5.0%"]

@@ -14,7 +14,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.answer_order import Course, Turn, recorded, virtual
+from edgefl.sim.answer_order import AnswerTurn, RoundOrder, recorded, virtual
 from edgefl.sim.emulator import emulate
 from edgefl.sim.loop import simulate
 
@@ -45,7 +45,7 @@ def played(driver, job, devices, **more):
     return driver(job, devices, facts.append, **more), facts
 
 
-def by_round(facts: list[Fact]) -> dict[int, Course]:
+def by_round(facts: list[Fact]) -> dict[int, RoundOrder]:
     return {course.round: course for course in recorded(facts)}
 
 
@@ -91,7 +91,7 @@ def test_another_order_is_another_model():
     usual, facts = played(simulate, job, devices)
     order = by_round(facts)
     first, second = order[1], order[2]
-    swapped = {**order, 1: Course(1, first.asked, (*first.turns[:1], Turn(second.turns[0].device, 1)))}
+    swapped = {**order, 1: RoundOrder(1, first.asked, (*first.turns[:1], AnswerTurn(second.turns[0].device, 1)))}
     assert played(simulate, job, devices, order=swapped)[0].sha256() != usual.sha256()
 
 
@@ -124,7 +124,10 @@ def test_a_record_is_who_was_merged_and_what_each_began_from():
         Answered("a", 2, 9, "refused", "not a number"),
         Closed(2, ("b",)),
     ]
-    assert list(recorded(facts)) == [Course(1, ("a", "b"), (Turn("a", 1, 3),)), Course(2, ("a",), (Turn("b", 1, 2),))]
+    assert list(recorded(facts)) == [
+        RoundOrder(1, ("a", "b"), (AnswerTurn("a", 1, 3),)),
+        RoundOrder(2, ("a",), (AnswerTurn("b", 1, 2),)),
+    ]
     assert [course.ages for course in recorded(facts)] == [{"a": 0}, {"b": 1}]
 
 

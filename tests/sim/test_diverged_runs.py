@@ -19,7 +19,7 @@ from edgefl.job.config.toml_text import table
 from edgefl.lab.comparison.comparison import compare, kept_in
 from edgefl.lab.comparison.curves import by_label
 from edgefl.lab.comparison.grid import families
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.significance import standings
 from edgefl.lab.comparison.sweep import sweep
 from edgefl.lab.comparison.table import Score, scores
@@ -143,11 +143,11 @@ def test_in_a_comparison_it_is_a_row_and_the_others_go_on(steep: dict[str, Any],
 
 
 def test_a_seed_that_diverges_is_left_out_of_medians_means_and_bands():
-    def run(seed: int, scores: list[float], stopped: str = "") -> Played:
+    def run(seed: int, scores: list[float], stopped: str = "") -> PlayedRun:
         rounds = tuple(
             Round(i, scores={"accuracy": score, "loss": 1.0}, devices=1) for i, score in enumerate(scores, 1)
         )
-        return Played("a", seed, rounds, Done("run", "a", len(rounds), stopped=stopped, why="device"))
+        return PlayedRun("a", seed, rounds, Done("run", "a", len(rounds), stopped=stopped, why="device"))
 
     runs = [run(0, [0.5, 0.6, 0.7]), run(1, [0.3], stopped="diverged"), run(2, [0.5, 0.6, 0.9])]
     median, *_ = scores(runs, ())

@@ -17,7 +17,7 @@ from edgefl.learn.algorithms import registry
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.emulated import kinds
 from edgefl.sim.emulator import Emulator, emulate
-from edgefl.sim.engines import InProcess
+from edgefl.sim.engines import InProcessEngine
 from edgefl.sim.loop import simulate
 from edgefl.wire.signing import Signer
 
@@ -255,7 +255,7 @@ def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():
         rounds={"cohort": 6, "quorum": 5},
     )
     told: list[Fact] = []
-    emulator = Emulator(job, devices, told.append, InProcess(job, devices))
+    emulator = Emulator(job, devices, told.append, InProcessEngine(job, devices))
     emulator.run()
     slow = next(name for name, one in emulator.devices.items() if one.kind.hardware.profile.up < 1)
     assert [fact.missing for fact in told if isinstance(fact, Closed)] == [(slow,), (slow,)]

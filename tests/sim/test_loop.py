@@ -18,7 +18,7 @@ from edgefl.learn.algorithms.upcycled import Upcycled
 from edgefl.learn.contract import Algorithm
 from edgefl.learn.losses import cross_entropy
 from edgefl.sim.device_states import DeviceStates
-from edgefl.sim.engines import InProcess
+from edgefl.sim.engines import InProcessEngine
 from edgefl.sim.loop import cohort_key, simulate
 from edgefl.wire.codecs import CODECS
 
@@ -68,7 +68,7 @@ class Listening:
     """The engine of this process, which writes down whom each round asks."""
 
     def __init__(self, job):
-        self.here, self.asked = InProcess(job, DEVICES), []
+        self.here, self.asked = InProcessEngine(job, DEVICES), []
 
     def results(self, orders):
         self.asked.append(tuple(order.device for order in orders))

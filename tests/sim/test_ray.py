@@ -18,7 +18,7 @@ from edgefl.job.run.work import Result
 from edgefl.learn.tasks.form import PLAIN
 from edgefl.sim import engine_ray
 from edgefl.sim.emulator import emulate
-from edgefl.sim.engines import Engine, Order, Plan, engine
+from edgefl.sim.engines import DeviceOrder, Engine, ModelRecipe, engine
 from edgefl.sim.loop import simulate
 from edgefl.system import user_code
 
@@ -44,7 +44,7 @@ def prepared(**algorithm: Any) -> tuple[Job, dict[str, Any]]:
 
 def test_who_asks_for_ray_without_having_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_ray, "find_spec", lambda _: None)
-    plan = Plan(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3, PLAIN)
+    plan = ModelRecipe(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3, PLAIN)
     with pytest.raises(ConfigError, match=r"pip install 'edgefl\[ray\]'"), engine_ray.ray_actors(plan, {}, 1):
         pass
 
@@ -60,7 +60,7 @@ def test_a_ray_whose_clusters_ask_for_no_token_is_refused_on_this_machine(monkey
     monkeypatch.setattr(engine_ray, "find_spec", lambda _: True)
     monkeypatch.setattr(engine_ray.metadata, "version", lambda _: "2.51.3")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    plan = Plan(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3, PLAIN)
+    plan = ModelRecipe(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3, PLAIN)
     with pytest.raises(ConfigError, match=r"Ray 2\.51\.3 lets every user"), engine_ray.ray_actors(plan, {}, 1):
         raise AssertionError
 
@@ -164,7 +164,7 @@ class Disturbed:
     def __init__(self, actors: Engine, happens: Any) -> None:
         self.actors, self.happens, self.parallel, self.rounds = actors, happens, actors.parallel, 0
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         self.rounds += 1
         if self.rounds == 2:
             self.happens()
@@ -223,9 +223,9 @@ def all_idle(actors: Any) -> list[Any]:
 def test_an_actor_may_run_the_code_that_the_simulation_may(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {**TABLE, "task": {**TABLE["task"], "loss": "edgefl.learn.losses:cross_entropy"}}
     user_code.allow_in(table)
-    plan, places = Plan(parse(RunFile, table, "test", environment={}), None, (4,), 3, PLAIN), user_code.allowed()
+    plan, places = ModelRecipe(parse(RunFile, table, "test", environment={}), None, (4,), 3, PLAIN), user_code.allowed()
     monkeypatch.setenv(user_code.PLACES, "")  # of an actor, which came up before this simulation
-    monkeypatch.setattr(Plan, "model", lambda _: None)
+    monkeypatch.setattr(ModelRecipe, "model", lambda _: None)
     with pytest.raises(CodeRefused):
-        engine_ray.Trainer(plan, {}, ())
-    engine_ray.Trainer(plan, {}, places)
+        engine_ray.RayTrainer(plan, {}, ())
+    engine_ray.RayTrainer(plan, {}, places)

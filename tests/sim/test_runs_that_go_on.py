@@ -20,7 +20,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.lab.comparison.preparing import Preparation
 from edgefl.sim.answer_journal import ANSWERS, AnswerJournal
 from edgefl.sim.drivers import play
-from edgefl.sim.engines import InProcess
+from edgefl.sim.engines import InProcessEngine
 from edgefl.sim.run_folder import RunFolder, play_kept
 
 TASK = {"data": "synthetic", "model": "softmax", "backend": "torch", "partition": {"kind": "iid", "devices": 6}}
@@ -115,13 +115,13 @@ def test_whenever_it_is_killed_the_run_ends_as_if_nothing_had_been(
 @pytest.mark.parametrize("kind", ["emulated", "emulated, buffered"])
 def test_an_emulated_device_trains_nothing_twice(kind: str, prepared: Preparation, tmp_path: Path, monkeypatch):
     trained: list[tuple[str, int]] = []
-    train = InProcess.train
+    train = InProcessEngine.train
 
     def counted(self, model_ref, orders):
         trained.extend((order.device, order.task.round) for order in orders)
         return train(self, model_ref, orders)
 
-    monkeypatch.setattr(InProcess, "train", counted)
+    monkeypatch.setattr(InProcessEngine, "train", counted)
     play(a_run(kind), None, lambda _: None, prepare=prepared)
     whole = trained.copy()
     trained.clear()

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.base.errors import EdgeflError
-from edgefl.sim.network import SILENCE, UNNOTICED, Fate, Passing, VirtualBroker, VirtualClient
+from edgefl.sim.network import SILENCE, UNNOTICED, VirtualBroker, VirtualClient
 from edgefl.sim.world import World
 from edgefl.system.hardware.line import Line
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Will
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Transport, Will
+from tools.faulty_network import Fate, FaultyBroker, Passing
 
-LOST = Disconnected("connection lost")
+LOST = ConnectionLost("connection lost")
 
 
 class Heard(list[tuple[float, Any]]):
@@ -27,7 +28,7 @@ class Heard(list[tuple[float, Any]]):
 
     def __call__(self, event: Any) -> None:
         self.append((self.broker.world.now, event))
-        if isinstance(event, Connected):
+        if isinstance(event, ConnectionMade):
             self.client.subscribe(*self.filters)
 
     @property
@@ -65,8 +66,8 @@ def test_a_message_reaches_those_who_asked_for_it(world, broker):
     world.run()
     sender.publish("a/x", memoryview(b"hello"))
     world.run()
-    assert yes.events == [Connected(), Message("a/x", b"hello")]
-    assert no.events == [Connected()]
+    assert yes.events == [ConnectionMade(), Message("a/x", b"hello")]
+    assert no.events == [ConnectionMade()]
     assert (sender.sent, sender.backlog(), sender.flush(0)) == (5, 0, True)
     assert yes.client.received == 5
 
@@ -121,7 +122,7 @@ def test_a_retained_message_waits_for_late_joiners_until_it_is_cleared_or_expire
         Message("u", b"for a while", retained=True),
         Message("t", b""),
     ]
-    assert later.events == [Connected()]
+    assert later.events == [ConnectionMade()]
 
 
 def test_retained_messages_come_in_the_order_in_which_they_were_sent(world, broker):
@@ -158,7 +159,7 @@ def test_who_says_goodbye_leaves_no_will_and_his_last_words_arrive(world, broker
     leaves.publish("t", b"of a ghost")
     world.run()
     assert heard.messages == [b"last words"]
-    assert told.events == [Connected()]
+    assert told.events == [ConnectionMade()]
 
 
 def test_a_goodbye_over_a_dead_connection_is_not_heard(world, broker):
@@ -187,11 +188,11 @@ def test_a_second_client_with_the_same_id_takes_the_session_over_and_both_fight_
     world.run()
     second, told = join(broker, "twin", "t")
     world.run(limit=0.0)
-    assert first.events == [Connected(), Disconnected("Session taken over", taken_over=True)]
-    assert told.events == [Connected()]
+    assert first.events == [ConnectionMade(), ConnectionLost("Session taken over", taken_over=True)]
+    assert told.events == [ConnectionMade()]
     assert watcher.messages == [b"gone"]
     world.run(until=lambda: len(first) > 2)
-    assert first.events[2] == Connected()
+    assert first.events[2] == ConnectionMade()
     second.close()
     first.client.close()
 
@@ -204,7 +205,7 @@ def test_a_cut_client_comes_back_by_itself_when_it_can_and_sends_what_it_had(wor
     client.publish("t", b"x")
     assert client.backlog() == 1
     world.run()
-    assert heard.events == [Connected(), LOST, Disconnected("no route to host"), Connected()]
+    assert heard.events == [ConnectionMade(), LOST, ConnectionLost("no route to host"), ConnectionMade()]
     assert 30.0 <= heard[-1][0] <= 41.0  # the longest pause between two attempts is ten seconds
     assert watcher.messages == [b"gone", b"x"]
     assert client.backlog() == 0
@@ -221,7 +222,7 @@ def test_a_silent_break_is_seen_late_on_both_sides_and_nothing_is_lost_on_its_wa
     world.run()
     assert heard.messages == []
     assert heard[1] == (UNNOTICED, LOST)
-    assert isinstance(heard[2][1], Connected)  # before the broker had noticed: it takes its own session over
+    assert isinstance(heard[2][1], ConnectionMade)  # before the broker had noticed: it takes its own session over
     assert watcher.messages == [b"lost", b"gone", b"not lost"]
 
 
@@ -232,10 +233,11 @@ def test_what_was_on_its_way_down_is_lost_with_the_connection(world, broker):
     sender.publish("t", b"x")
     world.later(0.5, partial(broker.cut, "client"))
     world.run()
-    assert heard.events == [Connected(), LOST, Connected()]
+    assert heard.events == [ConnectionMade(), LOST, ConnectionMade()]
 
 
-def test_a_restarted_broker_has_forgotten_everything_wills_included(world, broker):
+def test_a_restarted_broker_has_forgotten_everything_wills_included(world):
+    broker = FaultyBroker(world)
     client, heard = join(broker, "client", "kept", will=Will("presence", b"gone"))
     world.run()
     client.publish("kept", b"x", retain=True)
@@ -244,7 +246,7 @@ def test_a_restarted_broker_has_forgotten_everything_wills_included(world, broke
     world.later(5.0, broker.begin)
     world.run()
     assert heard.messages == [b"x"]
-    assert heard.events[2:] == [LOST, Disconnected("connection refused"), Connected()]
+    assert heard.events[2:] == [LOST, ConnectionLost("connection refused"), ConnectionMade()]
     assert broker.retained == {}
 
 
@@ -257,7 +259,7 @@ def test_an_acknowledgement_that_is_lost_doubles_a_message(world):
             return Fate(breaks="after")
         return Fate()
 
-    broker = VirtualBroker(world, once)
+    broker = FaultyBroker(world, once)
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -268,7 +270,7 @@ def test_an_acknowledgement_that_is_lost_doubles_a_message(world):
 
 
 def test_a_stream_may_be_held_back_and_others_overtake_it(world):
-    broker = VirtualBroker(world, lambda passing: Fate(delay=3.0 if passing.payload == b"slow" else 0.0))
+    broker = FaultyBroker(world, lambda passing: Fate(delay=3.0 if passing.payload == b"slow" else 0.0))
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -280,12 +282,12 @@ def test_a_stream_may_be_held_back_and_others_overtake_it(world):
 
 
 def test_what_mqtt_never_does_has_to_be_allowed(world):
-    lossy = VirtualBroker(world, lambda _: Fate(copies=0))
+    lossy = FaultyBroker(world, lambda _: Fate(copies=0))
     client, _ = join(lossy, "client")
     world.run()
     with pytest.raises(EdgeflError, match="be brutal"):
         client.publish("t", b"x")
-    broker = VirtualBroker(world, lambda p: Fate(copies=2 if p.way == "down" else 1), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=2 if p.way == "down" else 1), brutal=True)
     sender, _ = join(broker, "sender")
     _, heard = join(broker, "receiver", "#")
     world.run()
@@ -296,7 +298,7 @@ def test_what_mqtt_never_does_has_to_be_allowed(world):
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_broker_may_lose_a_message_that_it_has_acknowledged(world, way):
-    broker = VirtualBroker(world, lambda p: Fate(copies=int((p.way, p.payload) != (way, b"2"))), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=int((p.way, p.payload) != (way, b"2"))), brutal=True)
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -307,7 +309,7 @@ def test_a_broker_may_lose_a_message_that_it_has_acknowledged(world, way):
 
 
 def test_a_broker_may_lose_a_last_will(world):
-    broker = VirtualBroker(world, lambda p: Fate(copies=int(p.payload != b"gone")), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=int(p.payload != b"gone")), brutal=True)
     _, heard = join(broker, "receiver", "#")
     client, _ = join(broker, "client", will=Will("t", b"gone"))
     world.run()
@@ -326,7 +328,7 @@ def stormy(seed: int, messages: int = 30) -> tuple[list[Any], dict[str, list[byt
         breaks = rng.choice(["", "", "", "", "before", "after"]) if passing.way == "up" else ""
         return Fate(delay=rng.random() * 0.2, breaks=breaks)  # type: ignore[arg-type]
 
-    broker = VirtualBroker(world, faults)
+    broker = FaultyBroker(world, faults)
     _, heard = join(broker, "receiver", "t/#")
     sent: dict[str, list[bytes]] = {}
     for name in ("a", "b"):

@@ -10,7 +10,7 @@ import pytest
 
 from edgefl.base.errors import EdgeflError
 from edgefl.sim.world import Process, World
-from edgefl.system.reactor import Reactor, Woken
+from edgefl.system.reactor import DeadlineReached, Reactor
 
 
 class Diary:
@@ -26,9 +26,9 @@ class Diary:
 
     def handle(self, event: Any) -> None:
         now = self.process.clock.now()
-        if isinstance(event, Woken):
+        if isinstance(event, DeadlineReached):
             self.alarms = [alarm for alarm in self.alarms if alarm > now]
-        self.pages.append((now, "woken" if isinstance(event, Woken) else event))
+        self.pages.append((now, "woken" if isinstance(event, DeadlineReached) else event))
         self.ended = event == "end"
 
     def deadline(self) -> float | None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from edgefl.base.errors import StoreError
 from edgefl.system import faults
 from edgefl.system.disk import Disk, FolderDisk
-from edgefl.system.memory_disk import SECTOR, MemoryDisk, PowerCut
+from edgefl.system.memory_disk import MemoryDisk
+from tools.failing_disk import SECTOR, FailingDisk, PowerCut
 
 NAMES = st.sampled_from(["a", "b", "c.log"])
 DATA = st.binary(max_size=64) | st.binary(min_size=1, max_size=3).map(lambda data: data * SECTOR)
@@ -42,10 +43,13 @@ def contents(disk: Disk) -> dict[str, bytes | None]:
     return {name: disk.read(name) for name in disk.names()}
 
 
-@given(st.lists(CALLS, max_size=30))
-def test_in_memory_and_in_a_folder_the_same_calls_leave_the_same_files(calls: list[tuple[Any, ...]]) -> None:
+@pytest.mark.parametrize("kind", [MemoryDisk, FailingDisk])
+@given(calls=st.lists(CALLS, max_size=30))
+def test_in_memory_and_in_a_folder_the_same_calls_leave_the_same_files(
+    kind: type[MemoryDisk | FailingDisk], calls: list[tuple[Any, ...]]
+) -> None:
     with TemporaryDirectory() as place:
-        folder, memory = FolderDisk(Path(place) / "deep" / "down"), MemoryDisk()
+        folder, memory = FolderDisk(Path(place) / "deep" / "down"), kind()
         folder.write("a", b"")  # so that the folder is there
         memory.write("a", b"")
         for call in calls:
@@ -63,7 +67,7 @@ class Promises:
     def __init__(self) -> None:
         self.allowed: dict[str, list[bytes | None]] = {}
 
-    def before(self, disk: MemoryDisk, call: tuple[Any, ...]) -> None:
+    def before(self, disk: FailingDisk, call: tuple[Any, ...]) -> None:
         """The call may have been interrupted anywhere."""
         what, name, *rest = call
         now = disk.read(name)
@@ -88,7 +92,7 @@ class Promises:
             case "remove":
                 possible.append(None)
 
-    def after(self, disk: MemoryDisk, call: tuple[Any, ...]) -> None:
+    def after(self, disk: FailingDisk, call: tuple[Any, ...]) -> None:
         """It returned, so what it promises holds."""
         what, name, *_ = call
         if what in {"write", "append", "overwrite", "truncate", "sync"}:
@@ -100,7 +104,7 @@ class Promises:
                 elif None in possible:
                     self.allowed[other] = [content for content in possible if content is not None]
 
-    def check(self, disk: MemoryDisk) -> None:
+    def check(self, disk: FailingDisk) -> None:
         for name, possible in self.allowed.items():
             left = disk.read(name)
             assert left in possible or (left is not None and _mixed(left, [content or b"" for content in possible]))
@@ -124,7 +128,7 @@ SAFE_CALLS = CALLS.filter(lambda call: call[0] not in {"create", "truncate"})
 
 @given(st.lists(SAFE_CALLS, min_size=1, max_size=12), st.integers(0, 60), st.integers(0, 2**32))
 def test_after_a_power_cut_only_what_could_be_is_there(calls: list[tuple[Any, ...]], steps: int, seed: int) -> None:
-    disk, promises = MemoryDisk(), Promises()
+    disk, promises = FailingDisk(), Promises()
     disk.power = steps
     try:
         for call in calls:
@@ -145,7 +149,7 @@ def test_what_returned_is_there_and_what_was_interrupted_is_old_or_new_or_torn(w
     seen = set()
     for steps in range(8):
         for seed in range(40):
-            disk = MemoryDisk()
+            disk = FailingDisk()
             disk.write("file", old)
             disk.power = steps
             returned = _survives(lambda disk=disk: getattr(disk, way)("file", new))
@@ -172,7 +176,7 @@ def _survives(action: Callable[[], object]) -> bool:
 
 
 def test_a_disk_without_power_does_nothing_until_it_is_back() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.write("file", b"old")
     disk.power = 0
     for call in (lambda: disk.write("file", b"new"), lambda: disk.append("file", b"new"), lambda: disk.read("file")):
@@ -185,7 +189,7 @@ def test_a_disk_without_power_does_nothing_until_it_is_back() -> None:
 def test_a_name_that_was_not_synced_may_come_back() -> None:
     left = set()
     for seed in range(20):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         disk.write("a", b"1")
         disk.rename("a", "b")
         disk.crash(Random(seed))
@@ -196,7 +200,7 @@ def test_a_name_that_was_not_synced_may_come_back() -> None:
 def test_a_full_disk_refuses_as_a_real_one_does_and_keeps_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, folder = MemoryDisk(str(tmp_path)), FolderDisk(tmp_path)
+    memory, folder = FailingDisk(str(tmp_path)), FolderDisk(tmp_path)
     for disk in (memory, folder):
         disk.write("file", b"old")
     memory.capacity = memory.used
@@ -214,7 +218,7 @@ def test_a_full_disk_refuses_as_a_real_one_does_and_keeps_what_it_has(
 
 
 def test_a_disk_in_memory_counts_what_it_writes() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.write("a", b"123")
     disk.append("a", b"45", b"6")
     assert (disk.writes, disk.written, disk.used) == (2, 6, 6)

@@ -152,5 +152,5 @@ def test_a_record_that_is_none_is_said_of_its_file(tmp_path: Path) -> None:
         checksum = record_log._checksum(0, len(batch), [batch])
         head = record_log._HEAD.pack(record_log.MAGIC, len(batch), checksum, checksum)
         disk.write("log", head + batch)
-        with pytest.raises(StoreError, match="damaged at byte 0, for it holds what is no record"):
+        with pytest.raises(StoreError, match="damaged at byte 0, where no readable record begins"):
             list(record_log.RecordLog(disk, "log").read())

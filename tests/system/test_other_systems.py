@@ -176,15 +176,15 @@ def test_a_coordinator_elsewhere_says_how_its_run_is(system: str, tmp_path: Path
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     authority = Authority.new(tmp_path / "authority", dates=LASTING)
     proof = authority.issue("server", LASTING)
     known = Overview()
     known.tell(events.Started("sensors", "1f2e", rounds=3, at=1794873600.0))
     page = Page(port=0, certificate=proof.certificate, key=proof.key)
-    server = Server(page, Feed(known), History(tmp_path, "sensors"))
+    server = PageServer(page, Feed(known), PastRuns(tmp_path, "sensors"))
     try:
         assert "sensors" in typed(system, "status", server.url, "--ca", str(authority.path), "--once")
     finally:

@@ -5,7 +5,7 @@ from threading import Event, get_ident
 
 from edgefl.system.background import Crashed, Threads
 from edgefl.system.clock import SystemClock
-from edgefl.system.reactor import Woken, serve
+from edgefl.system.reactor import DeadlineReached, serve
 
 
 class Shell:
@@ -19,7 +19,7 @@ class Shell:
 
     def handle(self, event):
         self.seen.append(event)
-        if isinstance(event, Woken):
+        if isinstance(event, DeadlineReached):
             self.due = None
 
     def deadline(self):
@@ -43,7 +43,7 @@ def test_events_come_in_order_until_the_shell_has_ended():
 def test_a_shell_is_woken_when_its_time_has_come():
     shell = Shell(1, due=SystemClock().now() - 1)
     serve(shell, SimpleQueue(), SystemClock())
-    assert isinstance(shell.seen[0], Woken)
+    assert isinstance(shell.seen[0], DeadlineReached)
 
 
 def test_a_flood_does_not_stop_the_clock():
@@ -52,7 +52,7 @@ def test_a_flood_does_not_stop_the_clock():
         queue.put(number)
     serve(shell, queue, SystemClock())
     assert shell.seen[0] == 0
-    assert isinstance(shell.seen[1], Woken)
+    assert isinstance(shell.seen[1], DeadlineReached)
 
 
 def test_work_is_done_elsewhere_in_order_and_comes_back():

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.base.errors import StoreError
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
 from edgefl.system.record_log import MAGIC, Bodies, Record, RecordLog
+from tools.failing_disk import FailingDisk, PowerCut
 
 NAME = "test.log"
 RECORDS = st.lists(
@@ -28,14 +28,14 @@ RECORDS = st.lists(
 )
 
 
-def read(disk: MemoryDisk) -> list[Record]:
+def read(disk: FailingDisk) -> list[Record]:
     log = RecordLog(disk, NAME)
     return [Record(placed.note, log.body(placed)) for placed in list(log.read())]
 
 
 @given(RECORDS)
 def test_what_was_appended_is_read_again(batches: list[list[Record]]) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     for batch in batches:
         places = log.append(*batch)
@@ -47,7 +47,7 @@ def test_what_was_appended_is_read_again(batches: list[list[Record]]) -> None:
 
 
 def test_a_note_may_have_numbers_that_are_not_finite_and_the_name_of_a_file_that_is_no_text() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     notes: list[dict[str, Any]] = [{"loss": inf, "least": -inf}, {"why": "runs/\udcff: no room", "loss": -inf}]
     RecordLog(disk, NAME).append(*map(Record, notes))
     assert [record.note for record in read(disk)] == notes
@@ -57,7 +57,7 @@ def test_a_note_may_have_numbers_that_are_not_finite_and_the_name_of_a_file_that
 def test_after_a_power_cut_every_promised_batch_is_there_and_perhaps_the_one_in_hand(
     batches: list[list[Record]], steps: int, seed: int
 ) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log, promised = RecordLog(disk, NAME), 0
     disk.power = steps
     try:
@@ -77,10 +77,10 @@ def test_after_a_power_cut_every_promised_batch_is_there_and_perhaps_the_one_in_
 
 
 def test_what_is_left_by_somebody_who_was_killed_lasts_once_it_is_recovered() -> None:
-    whole = MemoryDisk()
+    whole = FailingDisk()
     RecordLog(whole, NAME).append(Record({"is": "whole"}))
     for seed in range(20):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         disk.append(NAME, b"")
         disk.patch(NAME, whole.read(NAME) or b"")  # written by somebody who was killed before it was synced
         log = RecordLog(disk, NAME)
@@ -91,7 +91,7 @@ def test_what_is_left_by_somebody_who_was_killed_lasts_once_it_is_recovered() ->
 
 
 def test_a_torn_end_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     log.append(Record({"number": 1}))
     end = log.end
@@ -107,7 +107,7 @@ def test_a_torn_end_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("byte", [0, 2, 5, 13, 20, 40])
 def test_damage_in_the_middle_is_an_error_with_a_remedy(byte: int) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     for number in range(3):
         log.append(Record({"number": number}, b"x" * 30))
@@ -120,9 +120,9 @@ def test_damage_in_the_middle_is_an_error_with_a_remedy(byte: int) -> None:
 
 
 def test_a_body_that_looks_like_a_batch_is_not_taken_for_one() -> None:
-    inner = MemoryDisk()
+    inner = FailingDisk()
     RecordLog(inner, NAME).append(Record({"is": "forged"}))
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     log.append(Record({"is": "whole"}))
     end = log.end
@@ -135,14 +135,14 @@ def test_a_body_that_looks_like_a_batch_is_not_taken_for_one() -> None:
 
 def test_a_file_that_is_no_log_is_named() -> None:
     for data in (b"", b"not a log, not at all" * 9):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         disk.write(NAME, data)
         with pytest.raises(StoreError, match=r"test\.log: damaged at byte 0, where it should begin; restore it"):
             RecordLog(disk, NAME).append(Record({}))
 
 
 def test_a_batch_that_did_not_fit_is_not_there_and_the_next_one_is() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     log.append(Record({"number": 1}))
     disk.capacity = disk.used + 50
@@ -155,7 +155,7 @@ def test_a_batch_that_did_not_fit_is_not_there_and_the_next_one_is() -> None:
 # ── bodies that are skipped ──────────────────────────────────────────────────────────────────────────────────
 
 
-class CountingDisk(MemoryDisk):
+class CountingDisk(FailingDisk):
     """Counts the bytes that are read."""
 
     bytes_read = 0
@@ -168,7 +168,7 @@ class CountingDisk(MemoryDisk):
 
 @given(RECORDS)
 def test_notes_are_the_same_whether_bodies_are_read_or_not(batches: list[list[Record]]) -> None:
-    disk, following = MemoryDisk(), []
+    disk, following = FailingDisk(), []
     log = RecordLog(disk, NAME)
     reader = RecordLog(disk, NAME)
     for batch in batches:
@@ -195,7 +195,7 @@ def test_a_reader_of_notes_reads_the_bodies_of_the_last_batch_alone() -> None:
 
 @pytest.mark.parametrize("torn", [0, 700, -1])
 def test_a_torn_body_at_the_end_makes_no_record_and_one_before_it_is_not_looked_at(torn: int) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     (first,) = log.append(Record({"number": 1}, bytes(2000)))
     (second,) = log.append(Record({"number": 2}, bytes(2000)))
@@ -212,7 +212,7 @@ def test_a_torn_body_at_the_end_makes_no_record_and_one_before_it_is_not_looked_
 
 
 def test_a_file_in_the_place_of_one_that_was_read_is_noticed() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     log = RecordLog(disk, NAME)
     log.append(Record({"run": "this"}))
     log.append(Record({"number": 1}))

@@ -252,7 +252,7 @@ def test_nothing_is_said_where_no_manager_started_the_process():
 
 def test_a_socket_that_is_gone_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
-    assert "systemd was not told READY=1" in caplog.text
+    assert "systemd was not notified of READY=1" in caplog.text
 
 
 def test_a_container_sees_signs_of_life_at_a_file(tmp_path: Path):

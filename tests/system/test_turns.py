@@ -5,7 +5,7 @@ from threading import Event, Thread, get_ident
 import pytest
 
 from edgefl.system.clock import SystemClock
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.system.turns import Turns
 
 
@@ -22,7 +22,7 @@ class Shell:
     def handle(self, event):
         self.seen.append(event)
         self.by.append(get_ident())
-        if isinstance(event, Woken):
+        if isinstance(event, DeadlineReached):
             self.due = None
         self.act(event)
         self.ended = event == "end"
@@ -105,9 +105,9 @@ def test_events_of_many_threads_are_handed_over_one_at_a_time_and_none_is_lost(t
 
 def test_the_shell_is_woken_when_its_time_has_come(turns):
     shell = Shell(due=SystemClock().now() - 1)
-    shell.act = lambda event: turns.put("end") if isinstance(event, Woken) else None
+    shell.act = lambda event: turns.put("end") if isinstance(event, DeadlineReached) else None
     turns.serve(shell)
-    assert isinstance(shell.seen[0], Woken)
+    assert isinstance(shell.seen[0], DeadlineReached)
 
 
 def test_a_flood_does_not_stop_the_clock(turns):
@@ -116,7 +116,7 @@ def test_a_flood_does_not_stop_the_clock(turns):
         turns.put(event)
     turns.serve(shell)
     assert shell.seen[0] == 1
-    assert isinstance(shell.seen[1], Woken)
+    assert isinstance(shell.seen[1], DeadlineReached)
 
 
 def test_an_earlier_deadline_is_noticed_by_who_sleeps(turns):
@@ -125,7 +125,7 @@ def test_an_earlier_deadline_is_noticed_by_who_sleeps(turns):
     def act(event):
         if event == "soon":
             shell.due = SystemClock().now()
-        elif isinstance(event, Woken):
+        elif isinstance(event, DeadlineReached):
             turns.put("end")
 
     shell.act = act
@@ -133,7 +133,7 @@ def test_an_earlier_deadline_is_noticed_by_who_sleeps(turns):
     turns.put("soon")
     thread.join()
     assert shell.seen[0] == "soon"
-    assert isinstance(shell.seen[1], Woken)
+    assert isinstance(shell.seen[1], DeadlineReached)
 
 
 def test_a_signal_handler_leaves_all_to_the_serving_thread(turns):

@@ -15,7 +15,7 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.reader import load, read_own
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.local_data import local_data
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.running import play_all
 from edgefl.lab.comparison.variants import variants
 from edgefl.learn.data.catalog import load as load_source
@@ -73,7 +73,7 @@ def test_a_comparison_in_processes_finds_them_too(folder: Path) -> None:
     user_files.remember(folder / "run.toml")
     entries = variants("fedavg", read_own(folder / "run.toml"), "run.toml")
     (end,) = play_all(entries, 1, None, play, workers=2)
-    assert isinstance(end, Played), end
+    assert isinstance(end, PlayedRun), end
 
 
 def test_data_stand_beside_the_agent_file(folder: Path) -> None:

@@ -12,19 +12,19 @@ from edgefl.base.errors import ConfigError
 from edgefl.ops.bench.line import cpu_seconds
 from tools.bench.commands import app
 from tools.bench.peers import loads, report
-from tools.bench.peers.compare import Plan, Row, compare
+from tools.bench.peers.compare import PeerBench, Row, compare
 from tools.bench.peers.flower import Interpreter, interpreter
 from tools.bench.peers.loads import LOADS, Load
 from tools.bench.peers.meter import family, resident_mb
-from tools.bench.peers.side import Turn
+from tools.bench.peers.side import TurnCost
 
 ROWS = [
-    Row("J1", "edgefl", (Turn(0.3, 0.5, 50.0), Turn(0.1, 0.4, 60.0), Turn(0.2, 0.3, 70.0))),
-    Row("J1", "Flower", (Turn(0.1, 0.8, 120.0),)),
-    Row("J1", "bare paho", (Turn(0.05, 0.1, 24.0),)),
-    Row("J2", "edgefl", (Turn(0.01, 0.02, 50.0),)),
+    Row("J1", "edgefl", (TurnCost(0.3, 0.5, 50.0), TurnCost(0.1, 0.4, 60.0), TurnCost(0.2, 0.3, 70.0))),
+    Row("J1", "Flower", (TurnCost(0.1, 0.8, 120.0),)),
+    Row("J1", "bare paho", (TurnCost(0.05, 0.1, 24.0),)),
+    Row("J2", "edgefl", (TurnCost(0.01, 0.02, 50.0),)),
     Row("J2", "Flower", why_not="flwr is not installed"),
-    Row("J2", "bare gRPC", (Turn(0.02, 0.04, 50.0),)),
+    Row("J2", "bare gRPC", (TurnCost(0.02, 0.04, 50.0),)),
 ]
 
 
@@ -41,7 +41,7 @@ def test_where_we_lose_is_said_and_nothing_else():
 
 def test_the_page_has_the_machine_the_versions_and_every_row(tmp_path: Path):
     about = report.facts(Interpreter(sys.executable, None, "1.2", None), "2.0.11", tmp_path)
-    page = report.markdown(Plan(devices=3), ROWS, about)
+    page = report.markdown(PeerBench(devices=3), ROWS, about)
     assert "grpcio 1.2" in page
     assert "flwr not installed" in page
     assert "- J1, edgefl: 2.00 times the wall time of Flower" in page
@@ -78,7 +78,7 @@ def test_every_side_that_is_there_plays_its_rounds(tmp_path: Path):
     without = Interpreter(here.python, None, here.grpc, None)
     loads = (Load("small", 50, trains=False, rounds=2),)
     told: list[str] = []
-    rows = list(compare(Plan(2, 1, loads), without, tmp_path, told.append))
+    rows = list(compare(PeerBench(2, 1, loads), without, tmp_path, told.append))
     played = {row.side for row in rows if row.turns}
     assert played == {"edgefl", "edgefl, int8", "bare paho"} | ({"bare gRPC"} if here.grpc else set())
     assert {row.why_not for row in rows if row.side == "Flower"} == {"flwr is not installed"}
@@ -90,7 +90,7 @@ def test_every_side_that_is_there_plays_its_rounds(tmp_path: Path):
 def test_clients_of_both_sides_train_the_same_network_on_as_many_samples():
     from tools.bench.peers import torch_client
 
-    trainee = torch_client.Trainee(0)
+    trainee = torch_client.TorchClient(0)
     assert (torch_client.SAMPLES, torch_client.BATCH, torch_client.RATE) == (loads.SAMPLES, loads.BATCH, loads.RATE)
     before = [parameter.detach().numpy().copy() for parameter in trainee.model.parameters()]
     after = trainee.epoch(before)

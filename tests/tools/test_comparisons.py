@@ -10,18 +10,18 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Layout
 from edgefl.fleet.folder import FleetFolder
 from edgefl.ops.bench import secured
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.wire.address import Address
 from tools.bench import algorithms, simulator, transport, unsigned
 from tools.bench.commands import app
 from tools.bench.services import Secured, Services, Unsigned
 
-ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
+ONE = BenchComparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
 
 
 @pytest.mark.usefixtures("mosquitto")
 def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
-    plan = transport.Plan(devices=2, params=(200_000, 50), rounds=1, repeats=1)
+    plan = transport.TransportBench(devices=2, params=(200_000, 50), rounds=1, repeats=1)
     large_wall, large_cpu, sealed_cpu, small_wall, small_cpu, _ = transport.against_bare(plan, Services(), tmp_path)
     assert [large_wall.what, small_cpu.what] == ["200,000 parameters, wall", "50 parameters, CPU"]
     assert (large_wall.bar, large_cpu.bar, sealed_cpu.bar, small_wall.limit) == (1.5, 1.5, 1.1, 50)
@@ -31,7 +31,7 @@ def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
 
 @pytest.mark.usefixtures("mosquitto")
 def test_what_security_costs_is_measured_against_services_that_have_none(tmp_path: Path):
-    plan = transport.Plan(devices=2, params=(50,), rounds=1, repeats=1)
+    plan = transport.TransportBench(devices=2, params=(50,), rounds=1, repeats=1)
     wall, cpu = transport.against_plain(plan, Secured, Unsigned(), tmp_path)
     assert (wall.what, wall.bar, cpu.bar) == ("50 parameters, wall", 1.25, 1.25)
     assert min(*wall.ours, *wall.reference) > 0
@@ -53,14 +53,14 @@ def test_the_broker_of_a_secured_fleet_is_not_to_be_chosen():
 
 
 def test_the_algorithms_bench_compares_each_with_its_reference():
-    sizes = algorithms.Sizes(params=500, updates=6, new=2, samples=8, batches=1, networks=("mlp",), repeats=1)
+    sizes = algorithms.ProblemSizes(params=500, updates=6, new=2, samples=8, batches=1, networks=("mlp",), repeats=1)
     findings = list(algorithms.compare(sizes))
     assert [one.bar for one in findings] == [1.05, 3.0, 3.0, 1.1]
     assert findings[1].what == "GradMA's memory of 6, 2 new, to one pass"
 
 
 def test_the_simulator_bench_compares_one_worker_and_two_with_torch_and_with_the_products():
-    tiny = simulator.Fleet("mlp", (1, 2, 2), 3, devices=10, samples=4, rounds=1, one=0.5, two=0.25)
+    tiny = simulator.BenchFleet("mlp", (1, 2, 2), 3, devices=10, samples=4, rounds=1, one=0.5, two=0.25)
     products, one, two = simulator.compare([tiny], repeats=1)
     assert (products.bar, one.bar, two.bar) == (1.5, 0.5, 0.25)
     assert products.ours == one.ours

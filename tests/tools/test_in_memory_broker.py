@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Will
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Transport, Will
 from tools.in_memory_broker import InMemoryBroker, matches
 
 
@@ -44,8 +44,8 @@ def test_a_message_reaches_those_who_asked_for_it():
     sender: Transport = broker.client("sender")
     sender.start(lambda _: None)
     sender.publish("a/x", memoryview(b"hello"))
-    assert yes == [Connected(), Message("a/x", b"hello")]
-    assert no == [Connected()]
+    assert yes == [ConnectionMade(), Message("a/x", b"hello")]
+    assert no == [ConnectionMade()]
     assert (sender.sent, sender.backlog(), sender.flush(0)) == (5, 0, True)
 
 
@@ -62,7 +62,7 @@ def test_nothing_comes_after_unsubscribing():
     client, told = join(broker, "a", "t")
     client.unsubscribe("t")
     client.publish("t", b"x")
-    assert told == [Connected()]
+    assert told == [ConnectionMade()]
 
 
 def test_a_retained_message_waits_for_late_joiners_until_it_is_cleared():
@@ -73,7 +73,7 @@ def test_a_retained_message_waits_for_late_joiners_until_it_is_cleared():
     sender.publish("t", b"", retain=True)
     _, later = join(broker, "later", "t")
     assert late[1:] == [Message("t", b"kept", retained=True), Message("t", b"")]
-    assert later == [Connected()]
+    assert later == [ConnectionMade()]
 
 
 def test_a_will_is_published_when_a_client_dies_but_not_when_it_says_goodbye():
@@ -93,7 +93,7 @@ def test_a_dead_client_hears_nothing():
     sender, _ = join(broker, "sender")
     broker.kill("dies")
     sender.publish("t", b"x")
-    assert told == [Connected()]
+    assert told == [ConnectionMade()]
 
 
 def test_a_second_client_with_the_same_id_takes_the_session_over():
@@ -102,8 +102,8 @@ def test_a_second_client_with_the_same_id_takes_the_session_over():
     _, first = join(broker, "twin", "t", will=Will("presence", b"gone"))
     second, told = join(broker, "twin", "t")
     second.publish("t", b"x")
-    assert first == [Connected(), Disconnected("Session taken over", taken_over=True)]
-    assert told == [Connected(), Message("t", b"x")]
+    assert first == [ConnectionMade(), ConnectionLost("Session taken over", taken_over=True)]
+    assert told == [ConnectionMade(), Message("t", b"x")]
     assert watcher[1:] == [Message("presence", b"gone")]
 
 
@@ -116,7 +116,7 @@ def test_what_is_published_while_cut_off_arrives_after_the_connection_is_back():
     assert client.backlog() == 1
     assert not client.flush(0)
     broker.restore("client")
-    assert events == [Connected(), Disconnected("connection lost"), Connected()]
+    assert events == [ConnectionMade(), ConnectionLost("connection lost"), ConnectionMade()]
     assert told[1:] == [Message("t", b"x")]
     assert client.backlog() == 0
 
@@ -128,7 +128,7 @@ def test_a_restarted_broker_has_forgotten_everything():
     broker.restart()
     client.publish("t", b"nobody asks for it any more")
     client.subscribe("kept")
-    assert told == [Connected(), Disconnected("connection lost"), Connected()]
+    assert told == [ConnectionMade(), ConnectionLost("connection lost"), ConnectionMade()]
 
 
 def test_a_callback_may_publish():
@@ -178,7 +178,7 @@ def test_an_order_shuffles_streams_but_never_within_one(seed):
         for n, sender in enumerate(senders):
             sender.publish("one", bytes([n, i]))
             sender.publish("two", bytes([n, i]))
-    assert told == [Connected()]
+    assert told == [ConnectionMade()]
     assert broker.pump() == 20
     stream = lambda m: (m.topic, m.payload[0])  # noqa: E731
     for _, messages in groupby(sorted(told[1:], key=stream), stream):

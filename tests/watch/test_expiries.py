@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from edgefl.base import events
-from edgefl.fleet.members import Certificate, Member, Members, MembersFile
+from edgefl.fleet.members import Member, MemberCertificate, Members, MembersFile
 from edgefl.watch.expiries import expiry
 from edgefl.watch.overview.overview import Overview
 from edgefl.wire.signing import Signer
@@ -13,7 +13,7 @@ ENDS = datetime(2027, 1, 31, tzinfo=timezone.utc)
 
 
 def members(folder: Path) -> MembersFile:
-    one = Member(key=Signer.new().key, added=ENDS, certificates=(Certificate(serial="4f", expires=ENDS),))
+    one = Member(key=Signer.new().key, added=ENDS, certificates=(MemberCertificate(serial="4f", expires=ENDS),))
     bare = Member(key=Signer.new().key, added=ENDS)
     (folder / "members.json").write_text(Members(members={"pi-01": one, "pi-02": bare}).model_dump_json())
     return MembersFile(folder / "members.json")

@@ -4,16 +4,16 @@ import json
 from random import Random
 
 from edgefl.base.events import Round, from_json
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.watch.metrics_file import METRICS, MetricsFile, reports
+from tools.failing_disk import FailingDisk
 
 
-def rounds(disk: MemoryDisk) -> list[Round]:
+def rounds(disk: FailingDisk) -> list[Round]:
     return [from_json(json.loads(line)) for line in (disk.read(METRICS) or b"").splitlines()]  # type: ignore[misc]
 
 
 def test_a_round_that_is_told_again_is_not_written_again():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     MetricsFile(disk)(Round(1))
     again = MetricsFile(disk)
     again(Round(1))
@@ -22,7 +22,7 @@ def test_a_round_that_is_told_again_is_not_written_again():
 
 
 def test_what_a_power_cut_spoiled_is_cut_off_with_the_next_round():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     MetricsFile(disk)(Round(1))
     disk.append(METRICS, b'{"event": "round", "rou')
     MetricsFile(disk)(Round(2))
@@ -30,7 +30,7 @@ def test_what_a_power_cut_spoiled_is_cut_off_with_the_next_round():
 
 
 def test_on_a_full_disk_rounds_wait_and_come_in_order(caplog):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     tell = MetricsFile(disk)
     tell(Round(1))
     disk.capacity = disk.used
@@ -43,7 +43,7 @@ def test_on_a_full_disk_rounds_wait_and_come_in_order(caplog):
 
 
 def test_a_file_of_schema_1_is_read_and_goes_on_in_schema_2():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.append(
         METRICS, b'{"event": "round", "round": 1, "accuracy": 0.5, "loss": 1.0, "rmse": null, "scores": null}\n'
     )

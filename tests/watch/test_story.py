@@ -31,9 +31,12 @@ from edgefl.watch.overview.sentences import words
         (events.Declined("pi-1", 3, "too warm"), "pi-1 declined round 3: too warm"),
         (events.Closed(3, ("a", "b"), ("c",)), "round 3 is closed with the answers of a, b, without c"),
         (events.Closed(3, ("a",), (), ("d",)), "round 3 is closed with the answers of a, and late ones of d"),
-        (events.Extended(3, ("c", "d")), "the time of round 3 is up, and goes on for c, d"),
-        (events.Lost("a", "not heard of since the connection"), "a is gone: not heard of since the connection"),
-        (events.Lost("a"), "a is gone"),
+        (events.Extended(3, ("c", "d")), "the deadline of round 3 has passed; the round is extended for c, d"),
+        (
+            events.Lost("a", "no message from it since the coordinator connected"),
+            "a is disconnected: no message from it since the coordinator connected",
+        ),
+        (events.Lost("a"), "a is disconnected"),
         (
             events.Evaluating("digits", 359, 0, None, 0, 2, ("cat", "dog")),
             "the run evaluates on 359 samples of 'digits' in 2 classes (cat, dog)",
@@ -69,8 +72,8 @@ def _texts(kind, names):
     ("asked", "notice"),
     [
         ([], ""),
-        (["--device", "pi-9"], "edgefl: nothing is told of device 'pi-9'\n"),
-        (["--device", "pi-1", "--round", "7"], "edgefl: nothing is told of device 'pi-1' in round 7\n"),
+        (["--device", "pi-9"], "edgefl: the journal has nothing about device 'pi-9'\n"),
+        (["--device", "pi-1", "--round", "7"], "edgefl: the journal has nothing about device 'pi-1' in round 7\n"),
     ],
 )
 def test_a_device_nobody_knows_is_no_silence(tmp_path, asked, notice):

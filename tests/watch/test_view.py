@@ -17,7 +17,7 @@ from edgefl.base import events
 from edgefl.base.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
 from edgefl.system import logs
 from edgefl.watch import device_table, terminal_view
-from edgefl.watch.device_table import Standing, ranked
+from edgefl.watch.device_table import DeviceRank, ranked
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import DeviceRow, OpenRound, Snapshot
 from edgefl.watch.view import LineView, LiveView, json_line, plain_line
@@ -68,12 +68,12 @@ def test_who_matters_comes_first_and_ghosts_last():
     snapshot = pictured(*fleet, open=opened("c-answered f-late", "c-answered", "f-late"))
     ranks, _ = ranked(snapshot, NOW)
     assert [d.name[0] for _, d in ranks] == ["e", "f", "d", "c", "b", "a"]
-    assert ranks[1][0] is Standing.AWAITED
+    assert ranks[1][0] is DeviceRank.AWAITED
 
 
 def test_nobody_is_late_before_half_have_answered():
     snapshot = pictured(open=opened("a b c", "a", "b c"))
-    assert device_table.standing(device("b", "asked"), snapshot) is Standing.WORKING
+    assert device_table.rank_of(device("b", "asked"), snapshot) is DeviceRank.WORKING
 
 
 def test_a_device_that_has_long_been_away_is_only_counted():
@@ -144,7 +144,9 @@ def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
 
 def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
     rules = Rules(rounds=5, seed=1, cohort=3, quorum=2, deadline=60.0)
-    state, _, _ = core.step(core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), vocabulary.Connected(0.0))
+    state, _, _ = core.step(
+        core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), vocabulary.CoordinatorConnected(0.0)
+    )
     told: list[Fact] = []
     while (due := core.deadline(state)) is not None and due < 60:
         state, _, facts = core.step(state, vocabulary.Woken(due))

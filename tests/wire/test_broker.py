@@ -27,11 +27,12 @@ sys.stdin.read()
 """
 LOGIN = r"""
 import queue, sys
+from dataclasses import replace
 from edgefl.wire import broker
 from edgefl.wire.mqtt import MqttTransport
 login = {"username": "ann", "password": "s\u00e9same"}
 with broker.start(prefer=sys.argv[1], users={login["username"]: login["password"]}) as running:
-    events, transport = queue.SimpleQueue(), MqttTransport(running.address, "ann", **login)
+    events, transport = queue.SimpleQueue(), MqttTransport(replace(running.address, **login), "ann")
     transport.start(events.put)
     print(type(events.get(timeout=60)).__name__)
     transport.close()
@@ -154,7 +155,7 @@ def test_a_password_with_an_accent_is_the_same_in_every_locale(kind: str):
     child = subprocess.run(
         [sys.executable, "-c", LOGIN, kind], capture_output=True, text=True, check=False, timeout=120, env=env
     )
-    assert child.stdout == "Connected\n", child.stderr
+    assert child.stdout == "ConnectionMade\n", child.stderr
 
 
 def test_a_taken_port_is_named_with_the_remedy():

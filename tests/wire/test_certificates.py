@@ -22,7 +22,7 @@ from edgefl.wire.broker import find_mosquitto
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.opening import admitted
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Connected, Disconnected, TransportEvent
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, TransportEvent
 
 pytestmark = pytest.mark.broker
 PATIENCE = 20.0
@@ -160,12 +160,12 @@ def test_who_keeps_trying_gets_in_when_the_certificate_is_renewed(whose: str, se
     transport.start(told.put)
     try:
         first = told.get(timeout=PATIENCE)
-        assert isinstance(first, Disconnected)
+        assert isinstance(first, ConnectionLost)
         assert first.reason.startswith(whose)
         authority.issue("pi-01")
         serve(authority.issue("server"), clients=authority.path)
-        while (event := told.get(timeout=PATIENCE)) != Connected():
-            assert isinstance(event, Disconnected)
+        while (event := told.get(timeout=PATIENCE)) != ConnectionMade():
+            assert isinstance(event, ConnectionLost)
     finally:
         transport.close()
 

@@ -14,14 +14,15 @@ from edgefl.job.transforms.transform import VectorForm
 from edgefl.wire import chunks, signed, tensors, topics
 from edgefl.wire import messages as m
 from edgefl.wire.frames import unpack
-from edgefl.wire.signed import Where
+from edgefl.wire.signed import SigningContext
 from edgefl.wire.signing import claim
 
 LIMIT = 1 << 20
 READERS = {
-    **dict.fromkeys(("task", "evaluating", "enclosed", "receipt", "refusal", "renewed"), m.TO_DEVICE),
+    **dict.fromkeys(("task", "evaluating", "enclosed", "receipt", "refusal", "renewed", "request"), m.TO_DEVICE),
     **dict.fromkeys(("missing", "answer", "evaluated", "holding", "absent", "declined"), m.TO_COORDINATOR),
     **dict.fromkeys(("busy", "working", "faring", "renewal"), m.TO_COORDINATOR),
+    "reply": m.TO_SERVER,
     "model": m.BROADCAST,
     "graphs": m.GRAPHS,
     "call": m.CALL,
@@ -32,7 +33,7 @@ GOLDEN = golden()
 def test_every_kind_of_message_has_one_that_is_kept() -> None:
     kinds = {
         kind.model_fields["kind"].default
-        for union in (m.ToDevice, m.ToCoordinator)
+        for union in (m.ToDevice, m.ToCoordinator, m.ToServer)
         for kind in get_args(get_args(union)[0])
     }
     assert kinds | {"model", "graphs", "call", "enclosed", "evaluating", "evaluated", "faring"} == set(READERS), (
@@ -93,7 +94,7 @@ def test_a_manifest_that_version_3_signed_is_still_believed() -> None:
 
 def test_an_envelope_that_version_3_sealed_is_still_believed() -> None:
     envelope = signed.opened(GOLDEN["envelope"])
-    envelope.prove(Where("up", "default", "digits", "a1b2", "pi-01"))
+    envelope.prove(SigningContext("up", "default", "digits", "a1b2", "pi-01"))
     assert (envelope.key, envelope.counter, envelope.run_id) == (SIGNER.key, 3 << 32, "a1b2")
     assert envelope.payload == GOLDEN["chunk"]
 

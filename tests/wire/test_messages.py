@@ -34,7 +34,7 @@ TO_COORDINATOR = [
     m.Answer.model_validate(ANSWER),
     m.Missing(digest=DIGEST, indexes=()),
     m.Absent(job="j", model="m"),
-    m.Declined(job="j", round=1, reason="no data"),
+    m.DeclinedMessage(job="j", round=1, reason="no data"),
     m.Working(job="j", round=1, steps=5),
 ]
 RETAINED = [
@@ -186,4 +186,4 @@ def test_a_spoilt_answer_is_an_answer_or_refused(spoilt):
 def test_vitals_that_no_machine_has_are_refused(name, value):
     working = {"kind": "working", "job": "j", "round": 1, "steps": 5}
     assert f"working.vitals.{name}" in refused(working | {"vitals": {name: value}})
-    assert m.read(m.TO_COORDINATOR, pack(working | {"vitals": {"of_tomorrow": 1}}), LIMIT)[0].vitals == m.Vitals()
+    assert m.read(m.TO_COORDINATOR, pack(working | {"vitals": {"of_tomorrow": 1}}), LIMIT)[0].vitals == m.WireVitals()

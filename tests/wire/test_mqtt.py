@@ -2,6 +2,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from edgefl.wire.address import Address
 from edgefl.wire.broker import Broker
 from edgefl.wire.mqtt import NOBODY, MqttTransport, tls_context
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Transport, TransportEvent, Undelivered, Will
 
 PATIENCE = 20.0
 CHUNK = 120 * 1024
@@ -130,7 +131,7 @@ def test_a_retained_message_waits_until_it_is_cleared(broker: Broker, join: Join
     sender.transport.publish("kept/1", b"", retain=True)
     assert sender.transport.flush(PATIENCE)
     late = join(broker.address, "late")
-    late.wait_for(Connected)
+    late.wait_for(ConnectionMade)
     late.transport.subscribe("kept/#")
     assert late.next() == Message("kept/2", b"y", retained=True)
 
@@ -156,11 +157,11 @@ def test_the_will_is_sent_when_the_connection_breaks_and_the_client_comes_back(b
     watcher = join(broker.address, "watcher")
     watcher.listen("presence/+")
     dies = join(broker.address, "dies", Will("presence/dies", b"gone"))
-    dies.wait_for(Connected)
+    dies.wait_for(ConnectionMade)
     dies.cut()
     assert watcher.next() == Message("presence/dies", b"gone")
-    assert dies.next() == Disconnected("connection lost")
-    assert dies.next() == Connected()
+    assert dies.next() == ConnectionLost("connection lost")
+    assert dies.next() == ConnectionMade()
 
 
 def test_the_will_is_not_sent_after_a_goodbye(broker: Broker, join: Join):
@@ -178,7 +179,7 @@ def test_what_was_on_its_way_when_the_connection_broke_is_sent_again(broker: Bro
     receiver = join(broker.address, "receiver")
     receiver.listen("t")
     sender = join(broker.address, "sender", window=2)
-    sender.wait_for(Connected)
+    sender.wait_for(ConnectionMade)
     chunk = bytes(CHUNK)
     for i in range(40):
         sender.transport.publish("t", bytes([i]) + chunk)
@@ -194,33 +195,33 @@ def test_what_was_on_its_way_when_the_connection_broke_is_sent_again(broker: Bro
 def test_messages_queued_while_the_broker_restarts_are_delivered(mosquitto: Broker, join: Join):
     address = mosquitto.address
     sender = join(address, "sender")
-    sender.wait_for(Connected)
+    sender.wait_for(ConnectionMade)
     mosquitto.close()
-    assert isinstance(sender.next(), Disconnected)
+    assert isinstance(sender.next(), ConnectionLost)
     for i in range(5):
         sender.transport.publish("kept", bytes([i]), retain=True)
     assert sender.transport.backlog() == 5
     with brokers.start(address.port, prefer="mosquitto"):
-        sender.wait_for(Connected)
+        sender.wait_for(ConnectionMade)
         assert sender.transport.flush(PATIENCE)
         late = join(address, "late")
-        late.wait_for(Connected)
+        late.wait_for(ConnectionMade)
         late.transport.subscribe("kept")
         assert late.next() == Message("kept", b"\x04", retained=True)
 
 
 def test_a_client_that_lost_its_session_to_a_twin_comes_back(scripted: Scripted):
     peer, connection = scripted()
-    assert peer.next() == Connected()
+    assert peer.next() == ConnectionMade()
     connection.sendall(b"\xe0\x02\x8e\x00")  # DISCONNECT, session taken over: not every broker says so
-    assert peer.next() == Disconnected("Session taken over", taken_over=True)
+    assert peer.next() == ConnectionLost("Session taken over", taken_over=True)
     scripted(again=peer)
-    assert peer.next() == Connected()
+    assert peer.next() == ConnectionMade()
 
 
 def test_what_the_broker_does_not_allow_is_told(scripted: Scripted):
     peer, connection = scripted()
-    assert peer.next() == Connected()
+    assert peer.next() == ConnectionMade()
     peer.transport.publish("t", b"x")
     connection.recv(9)
     connection.sendall(b"\x40\x04\x00\x01\x87\x00")  # PUBACK 1, not authorised
@@ -234,7 +235,7 @@ def test_what_the_broker_does_not_allow_is_told(scripted: Scripted):
 
 def test_no_more_is_on_its_way_than_the_broker_can_take(scripted: Scripted):
     peer, connection = scripted(b"\x21\x00\x02")  # receive maximum 2
-    assert peer.next() == Connected()
+    assert peer.next() == ConnectionMade()
     for i in range(5):
         peer.transport.publish("t", bytes([i]))
     packets = b"".join(connection.recv(9, socket.MSG_WAITALL) for _ in range(2))
@@ -246,10 +247,10 @@ def test_no_more_is_on_its_way_than_the_broker_can_take(scripted: Scripted):
 
 def test_a_twin_ends_the_connection_of_the_first(broker: Broker, join: Join):
     first = join(broker.address, "twin")
-    first.wait_for(Connected)
+    first.wait_for(ConnectionMade)
     second = join(broker.address, "twin")
-    assert second.next() == Connected()
-    assert isinstance(first.next(), Disconnected)
+    assert second.next() == ConnectionMade()
+    assert isinstance(first.next(), ConnectionLost)
 
 
 def test_a_message_over_the_limit_is_refused_and_the_others_pass(broker: Broker, join: Join):
@@ -267,31 +268,31 @@ def test_a_message_over_the_limit_is_refused_and_the_others_pass(broker: Broker,
 def test_an_unreachable_broker_is_told_and_tried_again(closed_port: int, join: Join, monkeypatch):
     monkeypatch.setattr(mqtt, "REMIND", 0.0)
     peer = join(Address("mqtt", "127.0.0.1", closed_port), "a")
-    assert peer.next() == peer.next() == Disconnected("Connection refused", remedy=NOBODY)
+    assert peer.next() == peer.next() == ConnectionLost("Connection refused", remedy=NOBODY)
 
 
 def test_a_broker_that_comes_late_gets_what_waited_for_it(closed_port: int, join: Join, broker: Broker):
     peer = join(Address("mqtt", "127.0.0.1", closed_port), "a")
     peer.transport.subscribe("t")
     peer.transport.publish("t", b"x")
-    assert isinstance(peer.next(), Disconnected)
+    assert isinstance(peer.next(), ConnectionLost)
     with brokers.start(closed_port, prefer=broker.kind):
-        peer.wait_for(Connected)
+        peer.wait_for(ConnectionMade)
         assert peer.next() == Message("t", b"x")
 
 
 def test_a_wrong_password_is_refused_and_the_right_one_is_not(broker: Broker, join: Join):
     users = {"ann": 'ri"ght\\'}
     with brokers.start(prefer=broker.kind, users=users) as guarded:
-        assert isinstance(join(guarded.address, "a", username="ann", password="wrong").next(), Disconnected)
-        assert isinstance(join(guarded.address, "b").next(), Disconnected)
-        assert join(guarded.address, "c", username="ann", password=users["ann"]).next() == Connected()
+        assert isinstance(join(replace(guarded.address, username="ann", password="wrong"), "a").next(), ConnectionLost)
+        assert isinstance(join(guarded.address, "b").next(), ConnectionLost)
+        assert join(replace(guarded.address, username="ann", password=users["ann"]), "c").next() == ConnectionMade()
 
 
 def test_the_reason_of_a_refusal_is_told(mosquitto: Broker, join: Join):
     with brokers.start(prefer="mosquitto", users={"ann": "right"}) as guarded:
         refused = join(guarded.address, "a").next()
-        assert isinstance(refused, Disconnected)
+        assert isinstance(refused, ConnectionLost)
         assert refused.reason == "the broker refused: Not authorized"
 
 
@@ -351,7 +352,7 @@ def test_who_is_not_let_in_hears_so_once_and_what_to_do(mosquitto, join, monkeyp
 
     monkeypatch.setattr(MqttTransport, "_connection", counted)
     with brokers.start(prefer="mosquitto", users={"ann": "right"}) as guarded:
-        peer = join(guarded.address, "a", username=login[0], password=login[1])
+        peer = join(replace(guarded.address, username=login[0], password=login[1]), "a")
         for _ in range(4):
             assert attempts.acquire(timeout=PATIENCE)
         refused = peer.next()

@@ -34,7 +34,7 @@ from edgefl.wire.calls import Callee
 from edgefl.wire.codec_int8 import BLOCK, LEVELS
 from edgefl.wire.mqtt import KEEPALIVE
 from edgefl.wire.reconnect import FIRST_DELAY, LONGEST_DELAY, Pause
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.transport import LARGEST
 
 GOLDEN = golden()
@@ -48,7 +48,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "shape": m.Shape,
     "rows": m.RowForm,
     "rowfield": m.RowField,
-    "vitals": m.Vitals,
+    "vitals": m.WireVitals,
     "model": m.Broadcast,
     "tensor": m.Tensor,
     "graphs": m.Graphs,
@@ -59,11 +59,14 @@ MODELS: dict[str, type[BaseModel]] = {
     "refusal": m.Refusal,
     "missing": m.Missing,
     "renewed": m.Renewed,
+    "request": m.DeviceRequest,
+    "reply": m.Reply,
+    "examined": m.Examined,
     "answer": m.Answer,
     "holding": m.Holding,
     "absent": m.Absent,
-    "declined": m.Declined,
-    "busy": m.Busy,
+    "declined": m.DeclinedMessage,
+    "busy": m.BusyMessage,
     "working": m.Working,
     "renewal": m.Renewal,
 }
@@ -72,6 +75,8 @@ CONSTANTS = {
     "PROTOCOL": topics.PROTOCOL,
     "NAME": topics.NAME,
     "RESERVED": " ".join(sorted(topics._RESERVED)),
+    "SERVER": topics.SERVER,
+    "DIAGNOSIS": topics.DIAGNOSIS,
     "GROUP": topics.GROUP,
     "FRAME_MAGIC": frames.MAGIC,
     "FRAME_VERSION": frames.VERSION,
@@ -81,6 +86,7 @@ CONSTANTS = {
     "HEADER_LIMIT": frames.HEADER_LIMIT,
     "SMALL_FRAME": m.SMALL,
     "CALL_BODY": m.CALLED,
+    "REPLY_FRAME": m.REPLY,
     "MOST_TENSORS": m.MOST_TENSORS,
     "ZSTD_WINDOW": 2**frames.WINDOW,
     "CHUNK_MAGIC": chunks.MAGIC,
@@ -188,6 +194,8 @@ def test_the_topics_of_the_page_are_those_of_the_program() -> None:
         topics.round("f", "j"),
         topics.down("f", "j", "d"),
         topics.up("f", "j", "d"),
+        topics.down("f", topics.SERVER, "d"),
+        topics.up("f", topics.SERVER, "d"),
         topics.site("f", "s"),
     ]
 
@@ -267,6 +275,7 @@ def sample_of(kind: str) -> dict[str, Any]:
         "rows": {"kind": "heads"},
         "rowfield": {"name": "a", "shape": [1], "whole": False, "learnt": False},
         "vitals": {},
+        "examined": {"what": "clock", "level": "ok", "text": "it is right"},
         "tensor": {"name": "a", "kind": "raw", "shape": [1], "bytes": 4},
         "enclosed": {"manifest": b"", "frame": b""},
     }
@@ -289,7 +298,8 @@ def test_a_golden_frame_is_read_as_ours_reads_it_and_written_again(name: str) ->
 
 @pytest.mark.parametrize("name", RETAINED)
 def test_golden_json_is_read_as_ours_reads_it(name: str) -> None:
-    kind = {"resting": "presence", "tables": "manifest"}.get(name, name)
+    kinds = dict.fromkeys(("resting", "measured", "answering"), "presence")
+    kind = {**kinds, "tables": "manifest"}.get(name, name)
     assert plain(second.read_json(kind, GOLDEN[name], second.MANIFEST_LIMIT)) == plain(RETAINED[name].model_dump())
 
 
@@ -369,7 +379,7 @@ def test_a_frame_in_chunks_has_one_signature_for_both() -> None:
         read = assembler.add(second.open_envelope(one, "up", "f", "j", "d").payload) or read
     assert read == data
     for one in theirs:
-        signed.opened(one).prove(Where("up", "f", "j", "r", "d"))
+        signed.opened(one).prove(SigningContext("up", "f", "j", "r", "d"))
 
 
 def test_a_sealed_body_opens_on_the_other_side() -> None:

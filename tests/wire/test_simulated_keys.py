@@ -2,7 +2,7 @@ import pytest
 
 from edgefl.base.errors import WireError
 from edgefl.wire import signed, signing, simulated_keys
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.signing import Signer
 
 
@@ -12,7 +12,7 @@ def test_a_simulated_key_signs_what_a_real_one_would_and_follows_from_its_name()
     signer = simulated_keys.signer(1, "pi")
     signing.claim(signer.sign(b'{"a":1}')).prove()
     signed.opened(Speaker(signer, "f", 1).seal("presence", b"here", device="pi")).prove(
-        Where("presence", "f", device="pi")
+        SigningContext("presence", "f", device="pi")
     )
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from edgefl.wire.window import BYTES, Window
+from edgefl.wire.window import BYTES, SendWindow
 
 
 def test_so_many_messages_may_be_on_their_way_and_no_more():
-    window = Window[str](2)
+    window = SendWindow[str](2)
     for number in (1, 2):
         assert window.open
         window.sent(number, "small", 10, 0.0)
@@ -16,7 +16,7 @@ def test_so_many_messages_may_be_on_their_way_and_no_more():
 
 
 def test_large_messages_wait_for_one_another_but_one_always_goes():
-    window = Window[str](8)
+    window = SendWindow[str](8)
     window.sent(1, "large", BYTES + 1, 0.0)
     assert not window.open
     window.acknowledged(1, 1.0)
@@ -24,7 +24,7 @@ def test_large_messages_wait_for_one_another_but_one_always_goes():
 
 
 def test_the_line_is_measured_where_there_was_much_to_send():
-    window = Window[str](8)
+    window = SendWindow[str](8)
     window.sent(1, "a word", 100, 0.0)
     window.acknowledged(1, 0.001)
     assert window.speed == 0.0
@@ -36,7 +36,7 @@ def test_the_line_is_measured_where_there_was_much_to_send():
 
 
 def test_what_did_not_arrive_is_given_back_in_its_order():
-    window = Window[str](8)
+    window = SendWindow[str](8)
     for number, item in enumerate("abc"):
         window.sent(number, item, 1, 0.0)
     window.acknowledged(1, 0.0)

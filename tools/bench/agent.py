@@ -9,7 +9,7 @@ from pathlib import Path
 
 from device_agent.enrol import CA, TLS
 from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
-from device_agent.start import KEPT, Host
+from device_agent.start import KEPT, AgentHost
 from edgefl.ops.bench.noop import NOTHING, Blank, register
 from edgefl.system import logs, resident_memory
 from edgefl.system.disk import FolderDisk
@@ -28,7 +28,7 @@ def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     tls = Tls(ca=home / CA, certificate=home / TLS, key=home / TLS) if address.tls else None
     if not signed:
         unsigned.signer(unsigned.COORDINATOR, address)
-    agent = Host(
+    agent = AgentHost(
         DeviceIdentity(name, "bench", "none", signer=None if signed else unsigned.signer(name, address)),
         open_transport(address, name, tls, suffix=False),
         FolderDisk(home),

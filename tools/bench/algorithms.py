@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl.base.vector import Layout, Vector, dot
-from edgefl.job.config.schema import Learning, RoundRules, Run, RunFile
+from edgefl.job.config.schema import Learning, RoundRules, RunFile, RunSection
 from edgefl.job.run.job import Job
 from edgefl.learn.aggregation import mean
 from edgefl.learn.algorithms.fedavg import FedAvg
@@ -21,7 +21,7 @@ from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.learn.training.local import shuffled
 from edgefl.ops.bench.clock import turns
 from edgefl.ops.bench.noop import NOTHING, Blank
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.sim.loop import simulate
 from edgefl.wire.codecs import codec
 
@@ -29,7 +29,7 @@ SAMPLE, CLASSES = (1, 28, 28), 10  # as MNIST has them
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ProblemSizes:
     """How large the problems are; the defaults are those of our bars."""
 
     params: int = 1_000_000
@@ -44,7 +44,7 @@ class Sizes:
     repeats: int = 3
 
 
-def compare(sizes: Sizes) -> Iterator[Comparison]:
+def compare(sizes: ProblemSizes) -> Iterator[BenchComparison]:
     """Each algorithm beside what it is measured by, in CPU milliseconds."""
     for network in sizes.networks:
         yield fedgc_round(network, sizes)
@@ -69,7 +69,7 @@ def pictures(samples: int, seed: int = 0) -> Dataset:
     return Dataset(x, rng.integers(0, CLASSES, samples), CLASSES)
 
 
-def fedgc_round(network: str, sizes: Sizes) -> Comparison:
+def fedgc_round(network: str, sizes: ProblemSizes) -> BenchComparison:
     """FedGC's device half beside FedAvg's, with the same mini-batches and a direction that makes CGC push."""
     (model, start), data = network_of(network), pictures(sizes.samples)
     fedavg = FedAvg(batches=sizes.batches)
@@ -77,7 +77,7 @@ def fedgc_round(network: str, sizes: Sizes) -> Comparison:
     task = Task(2, start)
     update, _ = fedavg.train(task, {}, _site(model, data))
     against = replace(task, previous=start + update.delta)
-    return Comparison(
+    return BenchComparison(
         f"FedGC on a device, {network}, {sizes.batches} batches, to FedAvg",
         "ms",
         *turns(
@@ -89,7 +89,7 @@ def fedgc_round(network: str, sizes: Sizes) -> Comparison:
     )
 
 
-def memory_stage(sizes: Sizes) -> Comparison:
+def memory_stage(sizes: ProblemSizes) -> BenchComparison:
     """GradMA's stage with a full memory beside one pass over it: the inner product of every row with one vector.
 
     Both accumulate in float64, as every product that feeds a projection must; a float32 product of the matrix with a
@@ -100,7 +100,7 @@ def memory_stage(sizes: Sizes) -> Comparison:
     _, state = stage.apply(_draft(1, everybody), {}, site)
     back = _draft(2, dict(list(_updates(sizes.updates, sizes.params, seed=1).items())[: sizes.new]))
     rows = [update.delta for update in everybody.values()]
-    return Comparison(
+    return BenchComparison(
         f"GradMA's memory of {sizes.updates}, {sizes.new} new, to one pass",
         "ms",
         *turns(
@@ -110,12 +110,12 @@ def memory_stage(sizes: Sizes) -> Comparison:
     )
 
 
-def sgc_stage(sizes: Sizes) -> Comparison:
+def sgc_stage(sizes: ProblemSizes) -> BenchComparison:
     """FedGC's stage beside one BLAS product of the matrix of updates with itself."""
     stage, site = Sgc(), _site(Blank(Layout(("w",), ((sizes.params,),))), NOTHING)
     draft = _draft(1, _updates(sizes.updates, sizes.params))
     matrix = np.stack([update.delta for update in draft.updates.values()])
-    return Comparison(
+    return BenchComparison(
         f"SGC with {sizes.updates} updates, to one Gram product",
         "ms",
         *turns(lambda: stage.apply(draft, {}, site), lambda: matrix @ matrix.T, repeats=sizes.repeats),
@@ -123,12 +123,12 @@ def sgc_stage(sizes: Sizes) -> Comparison:
     )
 
 
-def simulator(network: str, sizes: Sizes) -> Comparison:
+def simulator(network: str, sizes: ProblemSizes) -> BenchComparison:
     """One round of ten devices in the simulator beside their bare training steps."""
     model, start = network_of(network)
     devices = {f"device-{i}": pictures(sizes.samples, i) for i in range(10)}
     job = _job(model, start, len(devices))
-    return Comparison(
+    return BenchComparison(
         f"Simulator, {network}, a round of 10 devices, to its bare steps",
         "ms",
         *turns(lambda: simulate(job, devices), bare_round(model, start, devices), repeats=sizes.repeats),
@@ -170,7 +170,7 @@ def _draft(round: int, updates: dict[str, Update]) -> Draft:
 
 def _job(model: Model, start: Vector, devices: int) -> Job:
     run = RunFile(
-        run=Run(rounds=1),
+        run=RunSection(rounds=1),
         task=Learning(data=None, sample=SAMPLE, classes=CLASSES),
         rounds=RoundRules(cohort=devices),
     )

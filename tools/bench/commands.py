@@ -1,4 +1,4 @@
-"""`python -m tools.bench transport|peers|algorithms|simulator`: where we stand beside others and bare programs."""
+"""`python -m tools.bench transport|peers|algorithms|simulator`: compare edgefl with other programs and bare loops."""
 
 import json as as_text
 import sys
@@ -35,20 +35,20 @@ def transport(  # noqa: PLR0917 - the command line's options
     secured: Annotated[bool, typer.Option(help="What TLS, certificates, ACL and signatures cost.")] = False,
     json: Json = False,
 ) -> None:
-    """Rounds of coordinator and agents, against bare paho clients that move the same bytes.
+    """Time rounds of coordinator and agents, against bare paho clients that move the same bytes.
 
-    With --secured: those of a secured fleet, against the same without TLS and without signatures.
+    With --secured: rounds of a secured fleet, against the same without TLS and without signatures.
     """
     import tempfile
 
     from edgefl.base.errors import ConfigError
     from edgefl.ops.bench.report import show
     from tools.bench.services import Secured, Services, Unsigned
-    from tools.bench.transport import Plan, against_bare, against_plain
+    from tools.bench.transport import TransportBench, against_bare, against_plain
 
     if secured and broker != "mosquitto":
         raise ConfigError(f"--secured --broker {broker}: the broker of a secured fleet is Mosquitto")
-    plan = Plan(devices, tuple(params or Plan().params), rounds, repeats, broker)
+    plan = TransportBench(devices, tuple(params or TransportBench().params), rounds, repeats, broker)
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as name:
         folder = Path(name)
         if secured:
@@ -75,7 +75,7 @@ def peers(  # noqa: PLR0917 - the options of the command
 ) -> None:
     """Rounds of coordinator and agents beside Flower's gRPC loop, bare gRPC and bare paho, and simulators beside torch.
 
-    Flower belongs into a venv of its own, as its pins are not ours: python3 -m venv FOLDER && FOLDER/bin/pip install
+    Flower needs a venv of its own, because it pins other versions: python3 -m venv FOLDER && FOLDER/bin/pip install
     flwr torch, then --flower FOLDER/bin/python. Where it is not installed its rows say so.
     """
     import tempfile
@@ -84,7 +84,7 @@ def peers(  # noqa: PLR0917 - the options of the command
     from edgefl.ops.bench.report import load_now
     from edgefl.wire.mosquitto_program import mosquitto_version
     from tools.bench.peers import report as reports
-    from tools.bench.peers.compare import Plan, Row, compare
+    from tools.bench.peers.compare import PeerBench, Row, compare
     from tools.bench.peers.flower import interpreter
     from tools.bench.peers.loads import LOADS, SIMULATOR
 
@@ -94,7 +94,7 @@ def peers(  # noqa: PLR0917 - the options of the command
             raise ConfigError(f"--job {name}: not known; {nearest(name, known)}")
     chosen = jobs or known
     python = interpreter(flower)
-    plan = Plan(devices, turns, tuple(load for load in LOADS if load.name in chosen))
+    plan = PeerBench(devices, turns, tuple(load for load in LOADS if load.name in chosen))
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -127,11 +127,11 @@ def algorithms(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
     json: Json = False,
 ) -> None:
-    """Our algorithms, against the arithmetic that cannot be avoided."""
+    """Time our algorithms, against the arithmetic that cannot be avoided."""
     from edgefl.ops.bench.report import show
-    from tools.bench.algorithms import Sizes, compare
+    from tools.bench.algorithms import ProblemSizes, compare
 
-    show("CPU time", ("edgefl", "reference"), compare(Sizes(params=params, repeats=repeats)), json=json)
+    show("CPU time", ("edgefl", "reference"), compare(ProblemSizes(params=params, repeats=repeats)), json=json)
 
 
 @app.command()
@@ -140,7 +140,7 @@ def simulator(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
     json: Json = False,
 ) -> None:
-    """A simulated round, against a bare loop in torch and against its matrix products alone."""
+    """Time a simulated round, against a bare loop in torch and against its matrix products alone."""
     from edgefl.base.errors import ConfigError, nearest
     from edgefl.ops.bench.report import show
     from tools.bench.simulator import FLEETS, compare

@@ -8,19 +8,19 @@ from edgefl.ops.bench.clock import Work
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TimeTaken:
     """Milliseconds per call: of all our processors together, and of the clock on the wall."""
 
     cpu: float
     wall: float
 
 
-def interleaved(sides: Mapping[str, Work], *, repeats: int, calls: int = 1) -> dict[str, list[Taken]]:
+def interleaved(sides: Mapping[str, Work], *, repeats: int, calls: int = 1) -> dict[str, list[TimeTaken]]:
     """What each side took in each of its turns; a turn is one call, which does what counts as `calls` of them.
 
     A first turn of each side is not counted.
     """
-    taken: dict[str, list[Taken]] = {side: [] for side in sides}
+    taken: dict[str, list[TimeTaken]] = {side: [] for side in sides}
     for work in sides.values():
         work()
     for _ in range(repeats):
@@ -28,5 +28,5 @@ def interleaved(sides: Mapping[str, Work], *, repeats: int, calls: int = 1) -> d
             cpu, wall = process_time(), perf_counter()
             work()
             cpu, wall = process_time() - cpu, perf_counter() - wall
-            taken[side].append(Taken(1000 * cpu / calls, 1000 * wall / calls))
+            taken[side].append(TimeTaken(1000 * cpu / calls, 1000 * wall / calls))
     return taken

@@ -57,7 +57,7 @@ class Peer:
             self.whole(topic, self.parts.pop(topic))
 
 
-class Server:
+class PahoServer:
     """The other end of all clients, in this process."""
 
     def __init__(self, address: Address, clients: int) -> None:
@@ -105,7 +105,7 @@ def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
 
 def serve_line(address: Address, line: str, clients: int) -> None:
     """A server in a process of its own."""
-    server = Server(address, clients)
+    server = PahoServer(address, clients)
     serve_orders(line, lambda order, mark: server.play(order["params"], order["rounds"], mark))
     server.close()
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 
 from edgefl.base.vector import Array, Layout
-from edgefl.job.config.schema import Learning, RoundRules, Run, RunFile
+from edgefl.job.config.schema import Learning, RoundRules, RunFile, RunSection
 from edgefl.job.run.job import Job, device_names
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import LOSSES
@@ -20,11 +20,11 @@ from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.learn.training.descent import step_plan
 from edgefl.ops.bench.clock import Work
 from edgefl.ops.bench.noop import NOTHING
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.sim.engines import engine
 from edgefl.sim.loop import simulate
 from edgefl.wire.codecs import codec
-from tools.bench.interleaved import Taken, interleaved
+from tools.bench.interleaved import TimeTaken, interleaved
 
 BATCH, RATE, COHORT = 32, 0.1, 10
 WORKERS = 2
@@ -32,7 +32,7 @@ MADE_UP = "synthetic"  # never loaded; without any name devices would evaluate, 
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class BenchFleet:
     """A network, and devices that train it; `one` and `two` are the largest ratios to bare torch, by workers."""
 
     network: str
@@ -50,14 +50,14 @@ class Fleet:
 
 
 FLEETS = (
-    Fleet("mlp", (1, 28, 28), 10, devices=100, samples=600, rounds=5, one=0.5, two=0.25),
-    Fleet("cnn", (1, 28, 28), 10, devices=20, samples=64, rounds=1, one=0.77),
-    Fleet("lstm", (32,), 4, devices=20, samples=256, rounds=2, one=0.77),
+    BenchFleet("mlp", (1, 28, 28), 10, devices=100, samples=600, rounds=5, one=0.5, two=0.25),
+    BenchFleet("cnn", (1, 28, 28), 10, devices=20, samples=64, rounds=1, one=0.77),
+    BenchFleet("lstm", (32,), 4, devices=20, samples=256, rounds=2, one=0.77),
 )
 PRODUCTS = 1.5  # how many times its matrix products alone the MLP's round may take
 
 
-def compare(fleets: Sequence[Fleet], repeats: int) -> Iterator[Comparison]:
+def compare(fleets: Sequence[BenchFleet], repeats: int) -> Iterator[BenchComparison]:
     """Each fleet on one worker and on two beside bare torch, in milliseconds a round; the MLP beside its products too.
 
     One worker, bare torch and the products use one thread each and are compared by their CPU time; two workers are
@@ -69,7 +69,7 @@ def compare(fleets: Sequence[Fleet], repeats: int) -> Iterator[Comparison]:
         yield from _compared(fleet, taken)
 
 
-def sides(fleet: Fleet, stack: ExitStack) -> dict[str, Work]:
+def sides(fleet: BenchFleet, stack: ExitStack) -> dict[str, Work]:
     """What takes turns; each call plays `rounds` rounds. Workers end with the stack."""
     from tools.bench.bare_loop import BareLoop
 
@@ -87,32 +87,32 @@ def sides(fleet: Fleet, stack: ExitStack) -> dict[str, Work]:
     return work
 
 
-def _compared(fleet: Fleet, taken: dict[str, list[Taken]]) -> Iterator[Comparison]:
+def _compared(fleet: BenchFleet, taken: dict[str, list[TimeTaken]]) -> Iterator[BenchComparison]:
     cpu = {side: [one.cpu for one in turns] for side, turns in taken.items()}
     wall = {side: [one.wall for one in turns] for side, turns in taken.items()}
     of = f"{fleet.network}, {fleet.samples} samples each"
     if "products" in taken:
-        yield Comparison(f"{of}, to its matrix products", "ms", cpu["workers 1"], cpu["products"], bar=PRODUCTS)
-    yield Comparison(f"{of}, one worker, CPU", "ms", cpu["workers 1"], cpu["torch"], bar=fleet.one)
+        yield BenchComparison(f"{of}, to its matrix products", "ms", cpu["workers 1"], cpu["products"], bar=PRODUCTS)
+    yield BenchComparison(f"{of}, one worker, CPU", "ms", cpu["workers 1"], cpu["torch"], bar=fleet.one)
     several = wall[f"workers {WORKERS}"]
-    yield Comparison(f"{of}, {WORKERS} workers, wall", "ms", several, wall["torch"], bar=fleet.two)
+    yield BenchComparison(f"{of}, {WORKERS} workers, wall", "ms", several, wall["torch"], bar=fleet.two)
 
 
-def samples(fleet: Fleet, seed: int) -> Dataset:
+def samples(fleet: BenchFleet, seed: int) -> Dataset:
     """Made-up samples of one device."""
     rng, shape = np.random.default_rng(seed), (fleet.samples, *fleet.sample)
     x: Array = rng.integers(0, 4096, shape) if fleet.tokens else rng.normal(size=shape).astype(np.float32)
     return Dataset(x, rng.integers(0, fleet.classes, fleet.samples), fleet.classes)
 
 
-def job_of(fleet: Fleet) -> Job:
+def job_of(fleet: BenchFleet) -> Job:
     """Plain averaging, one epoch, no evaluation: what is left is training."""
     from edgefl.learn.models.onnx_export import export
     from edgefl.learn.models.torch_backend import initial_params
 
     module = build_module(fleet.network, fleet.sample, fleet.classes, seed=0)
     run = RunFile(
-        run=Run(rounds=fleet.rounds),
+        run=RunSection(rounds=fleet.rounds),
         task=Learning(data=MADE_UP, sample=fleet.sample, classes=fleet.classes),
         algorithm={"name": "fedavg", "lr": RATE, "batch": BATCH},
         rounds=RoundRules(cohort=COHORT),

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from device_agent.box.fork_client import Box
-from device_agent.box.fork_server import Zygote
+from device_agent.box.fork_server import ForkServer
 from device_agent.shell.backends import maker
 from device_agent.shell.samples import Samples
 from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
-from device_agent.start import KEPT, Host
+from device_agent.start import KEPT, AgentHost
 from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.system import logs, resident_memory
@@ -25,16 +25,16 @@ def main(url: str, name: str, folder: Path, seed: int) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
     resident_memory.one_heap(KEPT)
-    zygote = Zygote()  # before anything else, as in `device_agent/start.py`
+    fork_server = ForkServer()  # before anything else, as in `device_agent/start.py`
     from tools.bench.peers.training import samples
 
     data, compute = Samples(samples(seed)), LocalCompute()
-    agent = Host(
+    agent = AgentHost(
         DeviceIdentity(name, "bench", "onnx"),
         open_transport(parse(url), name, suffix=False),
         FolderDisk(folder / name),
         TrainingSetup(data, maker(compute)),
-        box=Box(zygote, name, compute, data, LIMIT_MB << 20),
+        box=Box(fork_server, name, compute, data, LIMIT_MB << 20),
         scope=Scope(connect_timeout=30.0),
     )
     signal.signal(signal.SIGTERM, agent.stop)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.job.run.job import Job, RunState
-from edgefl.ops.bench.scale.coordinator import Server, main
+from edgefl.ops.bench.scale.coordinator import ScaleCoordinator, main
 from edgefl.wire.address import Address
 from tools.bench.peers.training import training_job
 
 
-class TrainingServer(Server):
+class TrainingServer(ScaleCoordinator):
     """Prepares a job once for all runs with the same codec."""
 
     def __init__(self, address: Address, clients: int, folder: Path) -> None:

@@ -16,11 +16,11 @@ from typing import Literal, Protocol
 import psutil
 
 from edgefl.ops.bench.own_broker import started_broker
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.ops.bench.secured import SecuredFleet, secured_fleet
 from edgefl.system.processes import Child
 from edgefl.wire.address import Address
-from tools.bench.paho_baseline import Server
+from tools.bench.paho_baseline import PahoServer
 from tools.processes import python
 
 SETTLING = 2  # rounds that are not counted: connections warm up, memory is mapped
@@ -47,7 +47,7 @@ class Ours(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TransportSide:
     """A way to play rounds, and all processes that work for it."""
 
     play: Play
@@ -88,7 +88,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransportBench:
     """What to measure."""
 
     devices: int = 10
@@ -103,13 +103,13 @@ class Plan:
         return [f"device-{i:02d}" for i in range(self.devices)]
 
 
-def against_bare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
+def against_bare(plan: TransportBench, ours: Ours, folder: Path) -> Iterator[BenchComparison]:
     """Our rounds beside those of bare paho clients, at the same broker; and what sealing adds."""
     with ExitStack() as until_done:
         address, served_by = until_done.enter_context(started_broker(plan.broker))
         agents = _agents(until_done, plan, ours, address, folder)
         bare = [_start(until_done, _client(address, n), folder / f"bare-{n}.log") for n in plan.names]
-        server = Server(address, plan.devices)
+        server = PahoServer(address, plan.devices)
         until_done.callback(server.close)
         sides = (
             _side(ours.play(address, agents, seal=False), served_by, agents),
@@ -118,16 +118,16 @@ def against_bare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
         )
         for params, walls, cpus in _turns(plan, sides):
             bar, limit = (None, LIMIT) if params < SMALL else (BAR, None)
-            yield Comparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], bar, limit)
-            yield Comparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], bar)
-            yield Comparison(
+            yield BenchComparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], bar, limit)
+            yield BenchComparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], bar)
+            yield BenchComparison(
                 f"{params:,} parameters, CPU, sealed answers beside open ones", "ms", cpus[2], cpus[0], SEAL_BAR
             )
 
 
 def against_plain(
-    plan: Plan, secured: Callable[[SecuredFleet], Ours], plain: Ours, folder: Path
-) -> Iterator[Comparison]:
+    plan: TransportBench, secured: Callable[[SecuredFleet], Ours], plain: Ours, folder: Path
+) -> Iterator[BenchComparison]:
     """Rounds at the broker of a secured fleet beside rounds of the same services that have no security at all.
 
     Answers are open on both sides: what it costs to seal them is another question, see `against_bare`.
@@ -145,11 +145,11 @@ def against_plain(
             agents = _agents(until_done, plan, ours, at, folder / name)
             sides.append(_side(ours.play(at, agents, seal=False), broker_pid, agents))
         for params, walls, cpus in _turns(plan, sides):
-            yield Comparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], SECURITY_BAR)
-            yield Comparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], SECURITY_BAR)
+            yield BenchComparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], SECURITY_BAR)
+            yield BenchComparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], SECURITY_BAR)
 
 
-def _turns(plan: Plan, sides: Sequence[Side]) -> Iterator[tuple[int, Samples, Samples]]:
+def _turns(plan: TransportBench, sides: Sequence[TransportSide]) -> Iterator[tuple[int, Samples, Samples]]:
     """For each size of model the wall times and the CPU times of a round in ms, side by side."""
     for params in plan.params:
         rounds = SETTLING + max(1, plan.rounds) * (5 if params < SMALL else 1)  # CPU clocks tick every 10 ms
@@ -164,13 +164,13 @@ def _turns(plan: Plan, sides: Sequence[Side]) -> Iterator[tuple[int, Samples, Sa
         yield params, walls, cpus
 
 
-def _agents(until_done: ExitStack, plan: Plan, ours: Ours, address: Address, folder: Path) -> list[Child]:
+def _agents(until_done: ExitStack, plan: TransportBench, ours: Ours, address: Address, folder: Path) -> list[Child]:
     return [_start(until_done, ours.command(address, n, folder), folder / f"{n}.log") for n in plan.names]
 
 
-def _side(play: Play, served_by: int, clients: Sequence[Child]) -> Side:
+def _side(play: Play, served_by: int, clients: Sequence[Child]) -> TransportSide:
     """The other end of the clients is in this process."""
-    return Side(play, [psutil.Process().pid, served_by, *_pids(clients)])
+    return TransportSide(play, [psutil.Process().pid, served_by, *_pids(clients)])
 
 
 def _start(until_done: ExitStack, command: list[str], output: Path) -> Child:

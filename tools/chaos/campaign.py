@@ -13,13 +13,13 @@ from time import perf_counter
 
 from edgefl.base.errors import EdgeflError
 from tools.chaos.planted import BUGS, planted
-from tools.chaos.play import Outcome, play
+from tools.chaos.play import PlayOutcome, play
 
 BATCH = 10  # seeds that a process is given at a time
 
 
 @dataclass(slots=True)
-class Summary:
+class CampaignSummary:
     """What came of a campaign so far."""
 
     seeds: int = 0
@@ -29,11 +29,11 @@ class Summary:
     compared: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     slowest: tuple[float, int] = (0.0, 0)  # seconds of CPU, and the seed
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[PlayOutcome] = field(default_factory=list)
     began: float = field(default_factory=perf_counter)
     took: float = 0.0  # seconds until the last seed
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: PlayOutcome) -> None:
         """One more seed."""
         self.seeds += 1
         self.took = perf_counter() - self.began
@@ -54,12 +54,12 @@ class Summary:
             f"{self.seeds} seeds in {self.took:.0f} s, {each:.3f} s of CPU each; slowest {slowest} ({longest:.2f} s)",
             f"{self.virtual_seconds / 3600:.1f} virtual hours, {self.events} events: every rule after each of them",
             f"{sum(self.faults.values())} faults: {faults}",
-            f"{self.compared} runs in which everybody counted in every round ended with the plain loop's model",
+            f"{self.compared} runs in which every device counted in every round ended with the plain loop's model",
             f"{len(self.failed)} violations" + "".join(f"\n  seed {one.seed}: {one.violation}" for one in self.failed),
         ]
 
 
-def played(first: int, count: int, workers: int = 1, bug: str | None = None) -> Iterator[Outcome]:
+def played(first: int, count: int, workers: int = 1, bug: str | None = None) -> Iterator[PlayOutcome]:
     """Yield the outcomes of `count` seeds, in order."""
     batches = [(start, min(BATCH, first + count - start)) for start in range(first, first + count, BATCH)]
     if workers == 1:
@@ -94,7 +94,7 @@ def search(bug: str, most: int) -> tuple[int | None, str]:
     return None, ""
 
 
-def report(summary: Summary, proven: list[tuple[str, int | None, str]], day: str) -> str:
+def report(summary: CampaignSummary, proven: list[tuple[str, int | None, str]], day: str) -> str:
     """The page that `make dst` writes."""
     rows = (
         f"| {name} | {BUGS[name][0]} | {'not found' if seeds is None else seeds} | {violation.partition(':')[0]} |"
@@ -121,7 +121,7 @@ def report(summary: Summary, proven: list[tuple[str, int | None, str]], day: str
     ])  # fmt: skip
 
 
-def _batch(first: int, count: int, bug: str | None = None) -> list[Outcome]:
+def _batch(first: int, count: int, bug: str | None = None) -> list[PlayOutcome]:
     with planted(bug) if bug else nullcontext():
         return [play(seed, story=count == 1) for seed in range(first, first + count)]
 

@@ -1,4 +1,4 @@
-"""`python -m tools.chaos`: whole fleets in virtual time, with everything going wrong that a seed can think of."""
+"""`python -m tools.chaos`: play whole fleets in virtual time, with faults drawn from a seed."""
 
 import json as as_text
 import os
@@ -11,8 +11,8 @@ import typer
 from edgefl.cli.options import Json
 
 if TYPE_CHECKING:
-    from tools.chaos.campaign import Summary
-    from tools.chaos.play import Outcome
+    from tools.chaos.campaign import CampaignSummary
+    from tools.chaos.play import PlayOutcome
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -25,18 +25,18 @@ def chaos(  # noqa: PLR0917 - the options of the command
         str | None, typer.Option(help="Put this bug into the program first; 'all' searches for each of them.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
-    story: Annotated[bool, typer.Option("--story", help="Tell the story of a seed that went well, too.")] = False,
+    story: Annotated[bool, typer.Option("--story", help="Print the story of a seed that broke no rule, too.")] = False,
     report: Annotated[
         Path | None, typer.Option(help="Write what came of the seeds, and of all planted bugs, to this file.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Play simulated fleets whose machines, disks and networks fail, and look after every event that nothing is lost.
+    """Play simulated fleets whose machines, disks and networks fail, and check after every event that nothing is lost.
 
-    The same seed is the same play, to the bit. A seed that breaks a rule tells its story, and the exit code is 1.
+    The same seed gives the same run, to the bit. If a seed breaks a rule, its story is printed, and the exit code is 1.
     """
     from edgefl.base.errors import ConfigError, nearest
-    from tools.chaos.campaign import Summary, played
+    from tools.chaos.campaign import CampaignSummary, played
     from tools.chaos.planted import BUGS
 
     if plant is not None and plant not in {*BUGS, "all"}:
@@ -44,7 +44,7 @@ def chaos(  # noqa: PLR0917 - the options of the command
     cores = workers or os.cpu_count() or 1
     if plant == "all":
         raise typer.Exit(0 if _prove(seeds, cores) else 1)
-    summary = Summary()
+    summary = CampaignSummary()
     for outcome in played(seed, seeds, cores if seeds > 1 else 1, plant):
         summary.add(outcome)
         if json:
@@ -59,7 +59,7 @@ def chaos(  # noqa: PLR0917 - the options of the command
         raise typer.Exit(1)
 
 
-def _tell(outcome: "Outcome", plant: str | None) -> None:
+def _tell(outcome: "PlayOutcome", plant: str | None) -> None:
     typer.echo(outcome.story)
     bug = f" --plant {plant}" if plant else ""
     if outcome.violation:
@@ -77,7 +77,7 @@ def _prove(most: int, cores: int) -> bool:
     return everything
 
 
-def _write(path: Path, summary: "Summary", cores: int) -> None:
+def _write(path: Path, summary: "CampaignSummary", cores: int) -> None:
     from datetime import datetime, timezone
 
     from tools.chaos.campaign import proofs

@@ -22,7 +22,7 @@ Said: TypeAlias = ToDevice | ToCoordinator | Call | Presence | JobState
 LIMIT = 1 << 21
 
 
-class Listener:
+class PayloadListener:
     """Puts together what is said in pieces."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def _frame(way: str, data: bytes | bytearray) -> ToDevice | ToCoordinator | Call
 
 def overheard(topic: str, payload: bytes | memoryview) -> Said | None:
     """The message in this payload; None for models, for pieces, and for what cannot be read."""
-    heard = Listener().hear(topic, payload)
+    heard = PayloadListener().hear(topic, payload)
     return heard[0] if heard else None
 
 

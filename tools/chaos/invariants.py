@@ -10,6 +10,7 @@ present      a device that is gone is not said to be there, one that is there is
 spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
 progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
+once         the story in the journal has each report once, in the order of their numbers, whatever was interrupted
 judged       what is told of a model is told alike for ever, and is what the journal's answers say of it
 undisturbed  where every device counted in every round, model and evaluations are those of the plain loop in which each
              device makes the steps that it had the time for, bit for bit
@@ -24,7 +25,7 @@ from typing import Any
 from coordinator.decide.rounds import Rounds
 from coordinator.durable import journal
 from device_agent.decide.session import known
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from device_agent.shell.service import Agent
 from edgefl.base import events
 from edgefl.base.errors import EdgeflError
@@ -32,15 +33,16 @@ from edgefl.job.run import job as jobs
 from edgefl.job.run.job import RunState
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.engines import held
-from edgefl.sim.network import SILENCE, Passing, VirtualBroker
+from edgefl.sim.network import SILENCE
 from edgefl.wire import calls, topics
 from edgefl.wire.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.wire.sealing import Opener
 from tools.chaos import buffered_rules
 from tools.chaos.buffered_rules import trains
-from tools.chaos.decoded_payloads import Listener, Said, overheard
-from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
+from tools.chaos.decoded_payloads import PayloadListener, Said, overheard
+from tools.chaos.machines import FLEET, ChaosMachine, CoordinatorMachine, DeviceMachine
 from tools.chaos.remerge import by_the_record, divided, idle, merged_again, together
+from tools.faulty_network import FaultyBroker, Passing
 
 Told = tuple[str, int, str]  # a run, a round, a device
 
@@ -84,7 +86,7 @@ class Invariants:
     def __init__(self, devices: dict[str, DeviceMachine], coordinators: dict[str, CoordinatorMachine]) -> None:
         self.devices, self.coordinators = devices, coordinators
         self.twins: set[str] = set()
-        self.listener = Listener()
+        self.listener = PayloadListener()
         self.runs = {name: RunSeen() for name in coordinators}
         self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
         self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
@@ -161,7 +163,7 @@ class Invariants:
 
     # ---- after every event -------------------------------------------------------------------------------------
 
-    def look(self, machine: Machine) -> None:
+    def look(self, machine: ChaosMachine) -> None:
         """A machine has just done something."""
         if isinstance(machine, CoordinatorMachine):
             self._coordinator(machine)
@@ -328,7 +330,7 @@ class Invariants:
 
     # ---- lives -------------------------------------------------------------------------------------------------
 
-    def before_boot(self, machine: Machine, broker: VirtualBroker, broker_since: float) -> None:
+    def before_boot(self, machine: ChaosMachine, broker: FaultyBroker, broker_since: float) -> None:
         """A machine that was off for long is about to start: check that no coordinator takes it for present."""
         now, since = machine.around.world.now, machine.down_since
         if machine.name not in self.devices or since is None or machine.name in self.twins | self.wills_lost:
@@ -348,7 +350,7 @@ class Invariants:
         seen.ended_at = now
         seen.tidy = now < seen.last_word_by and shell is not None and shell.state.searched
 
-    def at_the_end(self, broker: VirtualBroker, broker_since: float) -> None:
+    def at_the_end(self, broker: FaultyBroker, broker_since: float) -> None:
         """Check what must be true when all runs have ended and all messages have arrived."""
         for name, machine in self.coordinators.items():
             self._ended(machine, self.runs[name])
@@ -366,12 +368,17 @@ class Invariants:
         run_state = shell.result()
         if not jobs.finished(machine.job, run_state) or seen.reported != list(range(1, run_state.round + 1)):
             raise Violation("forward", f"{machine.name} ended after {run_state.round} rounds, told of {seen.reported}")
+        story = list(journal.Journal(machine.disk, reading=True).story())
+        rounds = [fact.round for fact in story if isinstance(fact, events.Round)]
+        judged = [fact.round for fact in story if isinstance(fact, events.Evaluated)]
+        if rounds != seen.reported or judged != sorted(set(judged)):
+            raise Violation("once", f"the journal of {machine.name} tells of rounds {rounds}, and evaluations {judged}")
         if machine.run.judge == "devices" and run_state.round not in seen.evaluated:
             raise Violation("judged", f"{machine.name} ended, and its model was never evaluated")
         for round in machine.asked(run_state.round):
             self._kept_promises(machine, seen, round)
 
-    def _at_rest(self, name: str, device: DeviceMachine, broker: VirtualBroker, over: set[str]) -> None:
+    def _at_rest(self, name: str, device: DeviceMachine, broker: FaultyBroker, over: set[str]) -> None:
         agent = device.agent
         if agent is None or device.process is None:
             raise Violation("present", f"{name} does not run")
@@ -415,10 +422,10 @@ class Invariants:
         expected, told = by_the_record(machine.job, machine.disk, everybody)
         if expected.sha256() != seen.models.get(expected.round):
             raise Violation(
-                "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
+                "undisturbed", f"{machine.name}: every device counted in every round, and the model differs"
             )
         if {fact.round: _plain(fact) for fact in told} != seen.evaluated:
-            raise Violation("undisturbed", f"{machine.name}: everybody counted, and {seen.evaluated} is not {told}")
+            raise Violation("undisturbed", f"{machine.name}: every device counted, and {seen.evaluated} is not {told}")
         return True
 
     def _same_as_its_record(self, machine: CoordinatorMachine, everybody: dict[str, Dataset], full_disks: bool) -> bool:
@@ -439,13 +446,13 @@ def _plain(fact: events.Evaluated) -> events.Evaluated:
     return replace(fact, at=0.0, bytes_up=0, bytes_down=0)
 
 
-def _finished(broker: VirtualBroker, run: str) -> bool:
+def _finished(broker: FaultyBroker, run: str) -> bool:
     """Return whether each client that asks the broker learns that the run has ended."""
     kept = broker.retained.get(topics.state(FLEET, run))
     state = overheard(kept.topic, kept.payload) if kept else None
     return isinstance(state, JobState) and state.phase == "finished"
 
 
-def _keeps(agent: Agent, held: Held) -> bool:
+def _keeps(agent: Agent, held: SpooledUpdate) -> bool:
     """Whether what belongs to this update holds already."""
     return agent.states.last.get(held.run_key) is held.kept

@@ -17,53 +17,54 @@ from coordinator.decide.vocabulary import Stop
 from coordinator.durable import checkpoint
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.merging import Prepared
+from coordinator.shell.merging import PreparedJob
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import Security
 from device_agent.decide.vocabulary import Stopped
-from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.board import Board
+from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Scope, TrainingSetup
-from device_agent.shell.training import Trained
+from device_agent.shell.training import WorkDone
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Fact
 from edgefl.base.vector import State
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Task, traits_of
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 from edgefl.wire.messages import TO_COORDINATOR, Answer, frame, read
 from edgefl.wire.signing import Signer
-from tools.chaos.scenario import Lie, Member, Scenario
+from tools.chaos.scenario import Lie, Scenario, ScenarioDevice
 from tools.chaos.softmax import make_job, samples
+from tools.failing_disk import FailingDisk
+from tools.faulty_network import FaultyBroker
 
 FLEET = "default"
 AGAIN = 5.0  # seconds until a service that could not start is started again
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MachineContext:
     """What all machines share."""
 
     scenario: Scenario
     world: World
-    broker: VirtualBroker
+    broker: FaultyBroker
     signer: Signer
     keys: DeviceKeys  # of the fleet: they outlive every coordinator
     note: Callable[[str, str], None]  # something for the story
 
 
-class Machine(ABC):
+class ChaosMachine(ABC):
     """A disk, and the service that uses it."""
 
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, around: MachineContext) -> None:
         self.name, self.around = name, around
-        self.disk = MemoryDisk(name)
+        self.disk = FailingDisk(name)
         self.process: Process | None = None
         self.lives = 0
         self.ahead = 0.0  # seconds that its clock on the wall is fast
@@ -117,10 +118,10 @@ class Machine(ABC):
         return self.name
 
 
-class DeviceMachine(Machine):
+class DeviceMachine(ChaosMachine):
     """A device: a real agent, at its own pace."""
 
-    def __init__(self, member: Member, around: Surroundings, *, installation: str = "") -> None:
+    def __init__(self, member: ScenarioDevice, around: MachineContext, *, installation: str = "") -> None:
         super().__init__(installation or member.name, around)
         self.member, self.installation = member, installation or member.name
         self.data: Dataset = samples(around.scenario.seed, member.name, member.samples)
@@ -135,6 +136,7 @@ class DeviceMachine(Machine):
                 FLEET,
                 "torch",
                 host=self.installation,
+                board=Board(),
                 signer=simulated_keys.signer(name),
             ),
             process.wiring(around.broker.client(member.name, member.line, process), self._seconds),
@@ -172,7 +174,7 @@ class DeviceMachine(Machine):
             self.disk.remove(name)
 
     def _at_end(self, process: Process) -> None:
-        """What its owner does: see `device_agent.start.Host`."""
+        """What its owner does: see `device_agent.start.AgentHost`."""
         if self.agent is not None:
             self.agent.transport.flush(5.0)
             self.agent.transport.close()
@@ -181,21 +183,21 @@ class DeviceMachine(Machine):
 
     def _seconds(self, told: Sequence[Any]) -> float:
         """How long a training took, by what it told."""
-        trainings = (one for one in told if not isinstance(one, DataLooked))
-        steps = [one.done.steps if isinstance(one, Trained) else one.steps for one in trainings]
+        trainings = (one for one in told if not isinstance(one, DataChecked))
+        steps = [one.done.steps if isinstance(one, WorkDone) else one.steps for one in trainings]
         return max(steps, default=0) * self.member.pace
 
-    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> WorkResult:
         done = replace(worker, pace=self.member.pace, secret=False).work(task, model_ref, state, watch)
         if self.member.lie is None or not self.lies:
             return done
         return replace(done, frame=_lied(self.member.lie, done.frame, task.round))
 
 
-class CoordinatorMachine(Machine):
+class CoordinatorMachine(ChaosMachine):
     """A coordinator of one run."""
 
-    def __init__(self, run: RunFile, around: Surroundings, tell: Callable[[str, Fact], None]) -> None:
+    def __init__(self, run: RunFile, around: MachineContext, tell: Callable[[str, Fact], None]) -> None:
         super().__init__(run.run.name, around)
         self.run, self.job, self.tell = run, make_job(run), tell
         self.shell: Coordinator | None = None
@@ -243,7 +245,7 @@ class CoordinatorMachine(Machine):
         self.ended = shell.error is None
 
     def _seconds(self, told: Sequence[Any]) -> float:
-        prepared = any(isinstance(event, Prepared) for event in told)
+        prepared = any(isinstance(event, PreparedJob) for event in told)
         return self.around.scenario.preparing if prepared else self.around.scenario.merging
 
 

@@ -14,7 +14,7 @@ from coordinator.decide import buffered, core, rounds, vocabulary
 from coordinator.decide.strikes import Conduct
 from coordinator.durable import checkpoint, journal, recovery
 from coordinator.shell import budgets, invitations, merging
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.publisher import Publisher
 from coordinator.shell.service import Coordinator
 from device_agent.decide import session
@@ -25,25 +25,26 @@ from device_agent.durable.spool import Spool
 from device_agent.shell.presence import Attendance
 from device_agent.shell.service import Agent
 from edgefl.base.errors import StoreError
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.record_log import RecordLog
 from edgefl.wire import topics
 from edgefl.wire.messages import Missing
+from edgefl.wire.transport import ConnectionMade
+from tools.failing_disk import FailingDisk
 
 Change = tuple[Any, str, Callable[..., Any]]  # whose, which function, and what stands in its place
 
 
 def _journal_not_synced() -> Change:
-    append = MemoryDisk.append
+    append = FailingDisk.append
 
-    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
+    def unsynced(self: FailingDisk, name: str, *parts: Any) -> None:
         if not name.startswith("journal-"):
             append(self, name, *parts)
             return
-        with patch.object(MemoryDisk, "_sync", lambda *_: None):
+        with patch.object(FailingDisk, "_sync", lambda *_: None):
             append(self, name, *parts)
 
-    return MemoryDisk, "append", unsynced
+    return FailingDisk, "append", unsynced
 
 
 def _spool_not_synced() -> Change:
@@ -113,7 +114,7 @@ def _late_counts_twice() -> Change:
 
     def again(s: Any, *about: Any) -> Any:
         after, actions = answered(s, *about)
-        late = any(isinstance(action, rounds.Late) for action in actions)
+        late = any(isinstance(action, rounds.AcceptLateAnswer) for action in actions)
         return (replace(after, owed=s.owed), actions) if late else (after, actions)
 
     return rounds, "_answered", again
@@ -124,7 +125,7 @@ def _late_counts_as_fresh() -> Change:
 
     def fresh(s: Any, device: str, round: int) -> Any:
         if s.phase == "open" and round == s.round - 1 and device in s.asked and device not in s.answered:
-            return rounds.Accept(device, round)
+            return rounds.AcceptAnswer(device, round)
         return verdict(s, device, round)
 
     return rounds, "verdict", fresh
@@ -142,7 +143,7 @@ def _everybodys_tasks() -> Change:
 
     def curious(self: Agent, event: Any) -> None:
         receive(self, event)
-        if type(event).__name__ == "Connected":
+        if isinstance(event, ConnectionMade):
             self.transport.subscribe(topics.down(self.fleet, "+", "+"))
 
     return Agent, "_receive", curious
@@ -263,17 +264,17 @@ def _presence_said_once() -> Change:
 
 
 def _who_is_there_asked_once() -> Change:
-    return Outbox, "listen_again", lambda _: None
+    return CoordinatorOutbox, "listen_again", lambda _: None
 
 
 def _pieces_never_asked_for() -> Change:
-    say = Outbox.say
+    say = CoordinatorOutbox.say
 
-    def silent(self: Outbox, device: str, message: Any) -> None:
+    def silent(self: CoordinatorOutbox, device: str, message: Any) -> None:
         if not isinstance(message, Missing):
             say(self, device, message)
 
-    return Outbox, "say", silent
+    return CoordinatorOutbox, "say", silent
 
 
 def _lost_receipt_is_lost() -> Change:
@@ -307,7 +308,7 @@ def _no_spares() -> Change:
     return rounds, "_spares", lambda _s, _count: ()
 
 
-def _waits_for_everybody() -> Change:
+def _waits_for_all() -> Change:
     expired = rounds._expired
 
     def patient(s: Any) -> Any:
@@ -402,11 +403,11 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "answer-offered-once": ("a device that is asked again does not offer what it holds", _answer_offered_once),
     "error-fed-back-twice": ("after a restart what a codec left out is added twice", _error_fed_back_twice),
     "no-spares": ("no device is asked in the place of one that does not answer", _no_spares),
-    "waits-for-everybody": ("a quorum at the deadline does not close a round", _waits_for_everybody),
+    "waits-for-all": ("a quorum at the deadline does not close a round", _waits_for_all),
     "absent-are-waited-for": ("a round waits for every device that was ever there", _absent_are_waited_for),
     "judgement-forgotten": ("what devices said of a model is lost at a restart", _judgement_forgotten),
     "answered-is-asked-again": (
-        "after a restart who has answered is taken to be at work still",
+        "after a restart a device that has answered is taken to be still at work",
         _answered_is_asked_again,
     ),
     "staleness-of-the-model-before": ("staleness is counted from the wrong version", _staleness_of_the_model_before),

@@ -18,23 +18,24 @@ from coordinator.shell.device_keys import DeviceKeys
 from device_agent.shell.service import OPEN
 from edgefl.base.events import Fact
 from edgefl.job.config.schema import RunFile
-from edgefl.sim.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.sim.world import Process, World
-from edgefl.system.memory_disk import PowerCut
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, simulated_keys, topics
 from tools.chaos.decoded_payloads import kind
 from tools.chaos.invariants import Invariants, Violation
-from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine, Surroundings
+from tools.chaos.machines import FLEET, ChaosMachine, CoordinatorMachine, DeviceMachine, MachineContext
 from tools.chaos.progress import EVERY, Progress
 from tools.chaos.scenario import Fault, Scenario, draw
-from tools.chaos.story import Story
+from tools.chaos.story import PlayStory
+from tools.failing_disk import PowerCut
+from tools.faulty_network import ACROSS, Fate, FaultyBroker, Passing
 
 PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
 REST = OPEN + 15.0  # virtual seconds after the last run's end, in which all devices hear of it
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlayOutcome:
     """What came of a seed."""
 
     seed: int
@@ -47,14 +48,14 @@ class Outcome:
     compared: int = 0  # runs that could be compared with the plain loop
 
 
-def play(seed: int, *, story: bool = False) -> Outcome:
+def play(seed: int, *, story: bool = False) -> PlayOutcome:
     """Play a seed to its end, or to the first thing that must not be; without that its `story` must be wished for."""
     began = process_time()
     scenario = draw(seed)
     with _quiet(), _pieces(scenario.piece), _segments(scenario.small_rounds):
         stage = Play(scenario)
         violation = stage.run()
-    return Outcome(
+    return PlayOutcome(
         seed,
         violation,
         stage.told() if violation or story else "",
@@ -80,14 +81,14 @@ class Play:
     """The stage, and all who are on it."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.scenario, self.story = scenario, Story()
+        self.scenario, self.story = scenario, PlayStory()
         self.world = World(self._watch)
-        self.broker = VirtualBroker(self.world, self._fate, brutal=True, largest=scenario.largest)
+        self.broker = FaultyBroker(self.world, self._fate, brutal=True, largest=scenario.largest)
         signer = simulated_keys.signer("coordinator", scenario.seed)
-        self.around = Surroundings(scenario, self.world, self.broker, signer, DeviceKeys(), self._note)
+        self.around = MachineContext(scenario, self.world, self.broker, signer, DeviceKeys(), self._note)
         self.devices = {one.name: DeviceMachine(one, self.around) for one in scenario.members}
         self.coordinators = {run.run.name: CoordinatorMachine(run, self.around, self._told) for run in scenario.runs}
-        self.machines: dict[str, Machine] = {**self.coordinators, **self.devices}
+        self.machines: dict[str, ChaosMachine] = {**self.coordinators, **self.devices}
         self.invariants = Invariants(self.devices, self.coordinators)
         self.progress = Progress(self.devices, self.coordinators, self.broker)
         self.chance = Random(f"{scenario.seed}/fates")
@@ -183,7 +184,7 @@ class Play:
             case _ if machine is not None:
                 self._strike_machine(fault, machine)
 
-    def _strike_machine(self, fault: Fault, machine: Machine) -> None:
+    def _strike_machine(self, fault: Fault, machine: ChaosMachine) -> None:
         match fault.kind:
             case "kill":
                 machine.kill()
@@ -237,26 +238,26 @@ class Play:
         twin.boot()
         self.world.later(fault.seconds, partial(self._retire, twin))
 
-    def _retire(self, twin: Machine) -> None:
+    def _retire(self, twin: ChaosMachine) -> None:
         twin.ended = True
         twin.kill()
 
-    def _lost_power(self, machine: Machine, seconds: float | None = None) -> None:
+    def _lost_power(self, machine: ChaosMachine, seconds: float | None = None) -> None:
         down = self.down.pop(machine.name, 3.0) if seconds is None else seconds
         self._note(machine.name, "has no power")
         machine.power_cut()
         self._boot_later(machine, down)
 
-    def _boot_later(self, machine: Machine, seconds: float) -> None:
+    def _boot_later(self, machine: ChaosMachine, seconds: float) -> None:
         self.world.later(seconds, partial(self._boot, machine))
 
-    def _boot(self, machine: Machine) -> None:
+    def _boot(self, machine: ChaosMachine) -> None:
         if machine.process is None and not machine.ended:
             self.invariants.before_boot(machine, self.broker, self.broker_since)
             self._note(machine.name, f"starts, life {machine.lives + 1}")
             machine.boot()
 
-    def _emptied(self, machine: Machine) -> None:
+    def _emptied(self, machine: ChaosMachine) -> None:
         machine.disk.capacity = None
 
     def _heal(self) -> None:
@@ -309,7 +310,7 @@ class Play:
     def _watch(self, process: Process, event: Any) -> None:
         self.events += 1
         machine = self.machines[process.name]
-        if type(event).__name__ != "Woken":
+        if not isinstance(event, DeadlineReached):
             self.story.add(self.world.now, process.name, event)
         self.invariants.look(machine)
         if isinstance(machine, CoordinatorMachine) and machine.shell is not None and machine.shell.ended:

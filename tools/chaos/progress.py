@@ -12,8 +12,8 @@ from coordinator.decide.devices import LACKING, PATIENCE
 from coordinator.decide.modes import waits_for_nobody
 from device_agent.decide.session import HOPELESS
 from edgefl.job.config.schema import RunFile
-from edgefl.sim.network import VirtualBroker
-from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Machine
+from tools.chaos.machines import ChaosMachine, CoordinatorMachine, DeviceMachine
+from tools.faulty_network import FaultyBroker
 
 EVERY = 2.0  # virtual seconds from one look to the next
 DEADLINES = 4  # of an opening that is given up, of those who are asked first, of spares, and of another run's round
@@ -35,7 +35,7 @@ class Progress:
         self,
         devices: Mapping[str, DeviceMachine],
         coordinators: Mapping[str, CoordinatorMachine],
-        broker: VirtualBroker,
+        broker: FaultyBroker,
     ) -> None:
         self.devices, self.coordinators, self.broker = devices, coordinators, broker
         machines = (*devices.values(), *coordinators.values())
@@ -72,7 +72,7 @@ class Progress:
                 return f"{well}, and no round was closed by {now:.0f}"
         return ""
 
-    def _look(self, machine: Machine, now: float, *, well: bool) -> None:
+    def _look(self, machine: ChaosMachine, now: float, *, well: bool) -> None:
         connection = self.broker.connection(machine.client)
         lies = isinstance(machine, DeviceMachine) and machine.lies
         well = well and machine.process is not None and machine.disk.capacity is None and not lies

@@ -1,4 +1,4 @@
-"""A round, or a whole run, made once more from nothing but the journal: told apart from how a coordinator does it."""
+"""Merge a round, or a whole run, again from the journal alone, without the coordinator's own code for it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.contract import Personal, Update
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.answer_order import Course, recorded, steps
+from edgefl.sim.answer_order import RoundOrder, recorded, steps
 from edgefl.sim.loop import opened_update, simulate
 from edgefl.system.disk import Disk
 from edgefl.wire.frames import Unseal
@@ -20,7 +20,7 @@ from edgefl.wire.frames import Unseal
 def divided(
     answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]
 ) -> tuple[dict[str, AnswerFrame], dict[str, AnswerFrame]]:
-    """By device: the answers that count in this round, and the late ones that are merged with them."""
+    """Return by device the answers that count in this round, and the late ones that are merged with them."""
     fresh = {kept.device: kept for kept in answers if kept.round == round and kept.device in counted}
     return fresh, {kept.device: kept for kept in answers if kept.round < round}
 
@@ -28,7 +28,7 @@ def divided(
 def together(
     answers: Iterable[AnswerFrame], _round: int, counted: frozenset[str]
 ) -> tuple[dict[str, AnswerFrame], dict[str, AnswerFrame]]:
-    """The same where rounds wait for no device: whenever they began, none of them is late."""
+    """Return the same for buffered rounds, in which no answer is late."""
     return {kept.device: kept for kept in answers if kept.device in counted}, {}
 
 
@@ -41,7 +41,7 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
     behind: Mapping[str, AnswerFrame],
     unseal: Unseal,
 ) -> RunState:
-    """The state after the round, and after those behind it that need no device."""
+    """Return the state after the round, and after the free rounds that follow it."""
     latecomers = {device: Latecomer(kept.round, _update(job, kept, unseal)) for device, kept in behind.items()}
     arrived = {device: _update(job, kept, unseal) for device, kept in fresh.items()}
     updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
@@ -50,8 +50,8 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
 
 
 def by_the_record(job: Job, disk: Disk, devices: Mapping[str, Dataset]) -> tuple[RunState, list[events.Evaluated]]:
-    """What the plain loop makes of the order of answers in a run's facts, and of the steps behind each: its end, and
-    what devices saw on the way.
+    """Play the plain loop with the order of answers, and their steps, from a run's facts; return its last state, and
+    the evaluations of devices.
     """
     told: list[events.Evaluated] = []
 
@@ -62,16 +62,14 @@ def by_the_record(job: Job, disk: Disk, devices: Mapping[str, Dataset]) -> tuple
     return simulate(job, devices, keep, order={course.round: course for course in courses(disk)}), told
 
 
-def courses(disk: Disk) -> Iterator[Course]:
-    """Whom each round asked and who answered it, by the facts of a run."""
+def courses(disk: Disk) -> Iterator[RoundOrder]:
+    """Yield for each round the devices that were asked and that answered, from the facts of a run."""
     return recorded(Journal(disk, reading=True).story())
 
 
 def idle(job: Job, disk: Disk, trains: Mapping[str, int], paces: Mapping[str, float]) -> str:
-    """Whose answer has fewer steps than were asked for, though there was time for one more."""
-    if isinstance(
-        job.algorithm, Personal
-    ):  # a method with two walks answers for one: it reports the time of its own step
+    """Return the devices whose answer has fewer steps than asked for, though there was time for one more."""
+    if isinstance(job.algorithm, Personal):  # it trains two models, and reports the time for steps of one
         return ""
     time = SHARE * job.run.rounds.deadline
     turns = [turn for course in courses(disk) for turn in course.turns if turn.steps]

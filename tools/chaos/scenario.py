@@ -63,7 +63,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ScenarioDevice:
     """A device of the fleet."""
 
     name: str
@@ -88,7 +88,7 @@ class Scenario:
     """One play."""
 
     seed: int
-    members: tuple[Member, ...]
+    members: tuple[ScenarioDevice, ...]
     runs: tuple[RunFile, ...]
     faults: tuple[Fault, ...]
     weather: Weather
@@ -125,7 +125,7 @@ def draw(seed: int) -> Scenario:
     more = SAMPLES if _describes(seed) else 0
     lines = (Line(), Line(0.02), Line(0.2, 20_000.0, 50_000.0))
     members = tuple(
-        Member(
+        ScenarioDevice(
             f"d{number}",
             fleet.randint(3, 9) + more,
             fleet.choice((0.2, 0.8, 2.5)),
@@ -248,7 +248,7 @@ def _wire(rng: Random) -> dict[str, Any]:
     return wire | {way: table for way, table in (("up", up), ("down", down)) if table}
 
 
-def _faults(seed: int, members: tuple[Member, ...], runs: tuple[RunFile, ...]) -> tuple[Fault, ...]:
+def _faults(seed: int, members: tuple[ScenarioDevice, ...], runs: tuple[RunFile, ...]) -> tuple[Fault, ...]:
     rng = Random(f"{seed}/faults")
     kinds = [kind for kind in KINDS if rng.random() < 0.4]
     if not kinds or rng.random() < 0.04:

@@ -45,15 +45,15 @@ class Softmax:
 
     def featured(self, model: Model) -> Model:
         """The outputs, and beside them the input of the only layer there is."""
-        return Beside(self.layout, model, lambda x: x)
+        return ModelBeside(self.layout, model, lambda x: x)
 
     def hybrid(self, model: Model, frozen: Vector) -> Model:
         """The outputs, and beside them those of the one path there can be: all of it frozen."""
-        return Beside(self.layout, model, lambda x: self.logits(frozen, x))
+        return ModelBeside(self.layout, model, lambda x: self.logits(frozen, x))
 
 
 @dataclass(frozen=True)
-class Beside:
+class ModelBeside:
     """A model with something in the same row of its outputs that its weights have no part in."""
 
     layout: Layout

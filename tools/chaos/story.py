@@ -14,7 +14,7 @@ KEPT = 400  # lines
 SHOWN = 80
 
 
-class Story:
+class PlayStory:
     """The last lines of a play."""
 
     def __init__(self) -> None:

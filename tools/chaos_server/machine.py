@@ -9,7 +9,7 @@ from edgefl.server.decide.vocabulary import Fact, Recurring, Submission
 from edgefl.server.shell.coordinators import ProcessEnded
 from edgefl.server.shell.service import Server, Surroundings
 from edgefl.sim.world import Process, World
-from edgefl.system.memory_disk import MemoryDisk
+from tools.failing_disk import FailingDisk
 
 
 class Broken(AssertionError):  # noqa: N818 - what it is
@@ -47,7 +47,7 @@ class VirtualServer:
     """One machine, and the lives of a server on it, one after another."""
 
     def __init__(self, at_once: int = 2) -> None:
-        self.world, self.disk, self.at_once = World(), MemoryDisk(), at_once
+        self.world, self.disk, self.at_once = World(), FailingDisk(), at_once
         self.facts: dict[int, Fact] = {}  # as a reader has them that drops numbers it knows
         self.told: list[int] = []
         self.deleted: list[str] = []

@@ -12,19 +12,19 @@ from edgefl.server.decide.runs import ServerState, _Turn
 from edgefl.server.durable import queue_file
 from edgefl.server.durable.rows import Rows
 from edgefl.server.shell.service import Server
-from edgefl.system.memory_disk import MemoryDisk
+from tools.failing_disk import FailingDisk
 
 Change = tuple[Any, str, Callable[..., Any]]  # whose, which function, and what stands in its place
 
 
 def _rows_not_synced() -> Change:
-    append = MemoryDisk.append
+    append = FailingDisk.append
 
-    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
-        with patch.object(MemoryDisk, "_sync", lambda *_: None):
+    def unsynced(self: FailingDisk, name: str, *parts: Any) -> None:
+        with patch.object(FailingDisk, "_sync", lambda *_: None):
             append(self, name, *parts)
 
-    return MemoryDisk, "append", unsynced
+    return FailingDisk, "append", unsynced
 
 
 def _full_disk_ignored() -> Change:

@@ -21,7 +21,7 @@ from edgefl.job.run.job import Job
 from edgefl.job.run.work import Result
 from edgefl.learn.contract import Update
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.engines import InProcess, Order
+from edgefl.sim.engines import DeviceOrder, InProcessEngine
 from edgefl.wire import tensors
 from edgefl.wire.codecs import beside
 
@@ -73,9 +73,9 @@ class Attacked:
         poison = attack.poison or (lambda data: data)
         held = {name: poison(data) if name in attackers else data for name, data in devices.items()}
         self._job, self._attackers, self._attack = job, frozenset(attackers), attack
-        self._honest = InProcess(job, held)
+        self._honest = InProcessEngine(job, held)
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         results = self._honest.results(orders)
         if self._attack.lie is None:
             return results

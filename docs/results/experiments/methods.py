@@ -16,9 +16,9 @@ from statistics import fmean
 from edgefl.base.events import Evaluated, Fact, Round
 from edgefl.job.config.reader import read_toml
 from edgefl.job.config.schema import RunFile
-from edgefl.lab.comparison.comparison import Comparison, kept_in, play_prepared
+from edgefl.lab.comparison.comparison import ComparisonResult, kept_in, play_prepared
 from edgefl.lab.comparison.grid import Family, families
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.progress import watching
 from edgefl.lab.comparison.sweep import Choice, Trial, sweep, to_test
 
@@ -97,7 +97,7 @@ def mean(values: Sequence[float]) -> float:
     return fmean(values[-LAST:])
 
 
-def played(tested: Comparison, label: str) -> list[Played]:
+def played(tested: ComparisonResult, label: str) -> list[PlayedRun]:
     return [run for run in tested.played if run.label == label]
 
 

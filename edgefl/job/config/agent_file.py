@@ -9,11 +9,12 @@ from pydantic import Field, ValidationInfo, field_serializer, field_validator
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.conditions import Conditions
 from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.remote import Remote
 from edgefl.job.config.section import Section
 from edgefl.learn.data.partition import Partition
 from edgefl.learn.data.reading import Reading
-from edgefl.wire import signing
 from edgefl.wire.address import without_password
+from edgefl.wire.signing import KeyText
 from edgefl.wire.tls import Tls
 from edgefl.wire.topics import check_name
 
@@ -29,8 +30,8 @@ class Identity(Section):
     site: str = ""  # whose broker this is, where it is bridged to the fleet's (docs/guides/sites.md)
     folder: Path = Path("~/.local/state/edgefl")  # what the device keeps between rounds is in a folder of its name here
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
-    coordinator: str | None = None  # the key whose models are trained on; unless said (loopback only), the first seen
-    models: str | None = None  # behind a gateway: the key of the coordinator whose models it passes on
+    coordinator: KeyText | None = None  # the key whose models are trained on; else (loopback only) the first one seen
+    models: KeyText | None = None  # behind a gateway: the key of the coordinator whose models it passes on
     limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
     own_models: Annotated[int, Field(ge=0)] = 4  # runs whose model of this device's own is kept in `folder`; 0: none
     own_models_mb: Annotated[int, Field(ge=1)] = 1024  # that these may have together; the oldest go first
@@ -44,13 +45,6 @@ class Identity(Section):
     @classmethod
     def _fits_a_topic(cls, name: str, info: ValidationInfo) -> str:
         return check_name(f"agent.{info.field_name}", name) if name or info.field_name != "site" else name
-
-    @field_validator("coordinator", "models")
-    @classmethod
-    def _is_a_key(cls, key: str | None) -> str | None:
-        if key is not None:
-            signing.key_bytes(key)
-        return key
 
 
 class LocalData(Reading):
@@ -77,3 +71,4 @@ class AgentFile(Section):
     compute: LocalCompute = Field(default_factory=LocalCompute)
     conditions: Conditions = Field(default_factory=Conditions)
     privacy: Allowance = Field(default_factory=Allowance)
+    remote: Remote = Field(default_factory=Remote)

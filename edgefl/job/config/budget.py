@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from edgefl.job.config.strict import STRICT
 
 
-class Budget(BaseModel):
+class BudgetSection(BaseModel):
     """Simulation only: a run ends with the round that has spent one of these, over all devices together."""
 
     model_config = STRICT
@@ -18,7 +18,7 @@ class Budget(BaseModel):
 
     @property
     def needs_a_clock(self) -> bool:
-        """Whether only an emulated fleet can tell when it is spent."""
+        """Return whether the budget needs the virtual clock of an emulated fleet."""
         return self.seconds is not None or self.joules is not None
 
     def spent(self, sent: int, seconds: float = 0.0, joules: float = 0.0) -> str:

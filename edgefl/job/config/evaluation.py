@@ -11,7 +11,7 @@ from edgefl.learn.data.validation import Place, Validation
 Judge: TypeAlias = Literal["coordinator", "devices", "both"]
 
 
-class Evaluation(BaseModel):
+class EvaluationSection(BaseModel):
     """Who judges the model: the coordinator on its test data, devices on data that they set aside, or both."""
 
     model_config = STRICT
@@ -42,7 +42,7 @@ class Evaluation(BaseModel):
         return Validation(self.validation, self.validation_from, None if judge == "coordinator" else self.held_back)
 
 
-def decided_by_test_data(evaluation: Evaluation, judge: Judge, **targets: float | None) -> str:
+def decided_by_test_data(evaluation: EvaluationSection, judge: Judge, **targets: float | None) -> str:
     """What to say of a simulation whose test data decide when it ends, beside judging it; empty where they do not."""
     if judge == "devices" or evaluation.validation is not None:
         return ""
@@ -65,7 +65,7 @@ def own_models_unjudged(name: str, judge: Judge) -> str:
     )
 
 
-def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool) -> None:
+def check(evaluation: EvaluationSection, *, data: bool, private: bool, forgetting: bool) -> None:
     """Refuse what does not go together."""
     on = evaluation.on
     if evaluation.validation is not None and not data:

@@ -7,7 +7,7 @@ from pydantic import Field
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import Identity
 from edgefl.job.config.local_compute import LocalCompute
-from edgefl.job.config.schema import Broker, Guards
+from edgefl.job.config.schema import BrokerSection, Guards
 from edgefl.job.config.section import Section
 
 
@@ -32,7 +32,7 @@ class GatewayFile(Section):
     missing: ClassVar[str] = "docs/guides/gateway.md has one"
 
     gateway: Identity = Identity()  # as an agent has it: its name, and the coordinator's broker
-    broker: Broker = Broker()  # of the site; its fleet is another one than the coordinator's
+    broker: BrokerSection = BrokerSection()  # of the site; its fleet is another one than the coordinator's
     site: SiteRounds
     guards: Guards = Guards()  # what it puts up with
     seal: bool = False  # devices seal their answers for the gateway

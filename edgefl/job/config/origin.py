@@ -62,7 +62,7 @@ def from_json(text: str) -> list[Entry]:
             for row in rows
         ]
     except (ValueError, KeyError, TypeError, IndexError):
-        raise StoreError("what a journal says of who set what in its run file cannot be read") from None
+        raise StoreError("the journal's list of what set each key of the run file cannot be read") from None
 
 
 def kind_of(table: Mapping[str, Any]) -> type[RunFile] | type[AgentFile]:

@@ -21,7 +21,7 @@ from edgefl.learn.contract import Algorithm, Stage, traits_of
 from edgefl.learn.privacy import linear
 from edgefl.learn.privacy.noise import Objective, Output
 from edgefl.learn.privacy.private import Private
-from edgefl.learn.selection.base import Asking, Selection
+from edgefl.learn.selection.base import LossBasedSelection, Selection
 
 FIELD = "privacy"
 SECAGG = "secagg"
@@ -67,7 +67,7 @@ def check_statistics(describes: bool, weighs: bool) -> None:
 
 def check_selection(chosen: Selection, algorithm: Algorithm) -> None:
     """Nothing, if devices of a private run are asked for nothing besides their update."""
-    if isinstance(chosen, Asking) and isinstance(algorithm, Private) and algorithm.privacy is not None:
+    if isinstance(chosen, LossBasedSelection) and isinstance(algorithm, Private) and algorithm.privacy is not None:
         raise ConfigError(
             f"selection.name = '{chosen.name}' asks devices for their loss, which [privacy] does not cover; leave one"
             " of them out"

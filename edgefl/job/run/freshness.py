@@ -1,7 +1,8 @@
 """What an answer weighs that began from an older model than the one it is merged into (FedBuff, Nguyen et al., 2022).
 
-Its weight is divided by sqrt(1 + s), where s is how many merges it is behind. The step is then the sum of what is left,
-over the weights as they were: a buffer of nothing but old answers makes a shorter step than one of fresh answers.
+Its weight is divided by sqrt(1 + s), where s is how many merges it is behind. The step is then the weighted sum,
+divided by the sum of the original weights. So a buffer of only old answers makes a shorter step than one of fresh
+answers.
 """
 
 from collections.abc import Mapping

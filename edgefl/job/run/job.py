@@ -21,7 +21,7 @@ from edgefl.job.run import network as networks
 from edgefl.job.run import reported_loss, statistics
 from edgefl.job.run.first_model import Origin, digest, inherited
 from edgefl.job.run.freshness import aged
-from edgefl.job.run.network import Network, Shape
+from edgefl.job.run.network import Network, NetworkShape
 from edgefl.job.run.work import heard_broadcast, pack_broadcast
 from edgefl.job.transforms.transform import AnswerSet, CoordinatorContext, VectorForm, at_coordinator, form_sent
 from edgefl.learn import losses
@@ -30,7 +30,7 @@ from edgefl.learn.contract import Algorithm, Fitting, Site, Stage, Update, rate,
 from edgefl.learn.data.catalog import load
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.labels import form_of, settled
-from edgefl.learn.data.partition import Partition
+from edgefl.learn.data.partition import Partition, part_names
 from edgefl.learn.data.source import Source
 from edgefl.learn.data.split import Split, divide, divide_to_choose
 from edgefl.learn.evaluation import figures, fleet, metrics
@@ -161,7 +161,7 @@ def prepare(
     return job, held
 
 
-def _checked_loss(run: RunFile, shape: Shape, held: Split) -> Loss:
+def _checked_loss(run: RunFile, shape: NetworkShape, held: Split) -> Loss:
     """The loss on rows of outputs; one of the user's must give the gradient of what it says."""
     loss = shape.form.loss(losses.loss(run.task.loss))
     check_gradient(run.task.loss, loss, _shown(held).y, shape.outputs, shape.form.outputs)
@@ -173,7 +173,7 @@ def make_network(run: RunFile, root: Path | None = None) -> Network:
     return networks.make(run, _shape(run, split(run, root)))
 
 
-def _shape(run: RunFile, held: Split) -> Shape:
+def _shape(run: RunFile, held: Split) -> NetworkShape:
     """What the network takes and gives, if the run file and the data agree."""
     task, shown = run.task, _shown(held)
     form, sample = shown.form, task.sample or shown.shape
@@ -186,7 +186,7 @@ def _shape(run: RunFile, held: Split) -> Shape:
         raise ConfigError(
             f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
         )
-    return Shape(sample, classes, task.target_count or shown.targets, shown.x, form)
+    return NetworkShape(sample, classes, task.target_count or shown.targets, shown.x, form)
 
 
 def _shown(held: Split) -> Dataset:
@@ -230,8 +230,8 @@ def _divided(run: RunFile, source: Source) -> Split:
 
 
 def device_names(count: int) -> tuple[str, ...]:
-    """What the devices of a divided data set are called, everywhere: their names are seeds."""
-    return tuple(f"device-{i:0{max(2, len(str(count - 1)))}d}" for i in range(count))
+    """What the devices of a divided data set are called, everywhere."""
+    return part_names(count)
 
 
 def begin(job: Job) -> RunState:

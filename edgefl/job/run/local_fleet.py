@@ -14,7 +14,7 @@ from edgefl.system.store import make_private, write_atomically
 from edgefl.wire.address import PASSWORD, parse, reachable
 
 
-class Fleet(AbstractContextManager["Fleet"]):
+class LocalFleet(AbstractContextManager["LocalFleet"]):
     """Agents that run while the `with` block does."""
 
     def __init__(self, folder: Path, commands: dict[str, list[str]], password: str | None = None) -> None:
@@ -33,7 +33,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         devices: int | None = None,
         root: Path | None = None,
         coordinator: str | None = None,
-    ) -> "Fleet":
+    ) -> "LocalFleet":
         """One agent for each part of the run's partition; `coordinator` is the key they trust."""
         held = run.task.partition
         if held is None or run.task.data is None:

@@ -37,7 +37,7 @@ _START, _GRAPHS, _FIXED = "start", "graphs", "fixed/"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NetworkShape:
     """What a network takes and gives, and the samples that are at hand to try it on (none: an empty array)."""
 
     sample: tuple[int, ...]
@@ -73,7 +73,7 @@ class Network:
     names: StateNames
 
 
-def make(run: RunFile, shape: Shape) -> Network:
+def make(run: RunFile, shape: NetworkShape) -> Network:
     """The network, if what the coordinator computes is what devices compute."""
     compute, task = run.compute, run.task
     what = task.model, shape.sample, shape.outputs, run.run.seed
@@ -91,14 +91,14 @@ def make(run: RunFile, shape: Shape) -> Network:
     return network
 
 
-def serve(run: RunFile, shape: Shape, network: Network) -> Model:
+def serve(run: RunFile, shape: NetworkShape, network: Network) -> Model:
     """The coordinator's own model."""
     if network.graphs is None or wants_torch(run):
         return _built(run, shape)
     return OnnxModel(unpack_graphs(network.graphs), threads=run.compute.threads, names=network.names)
 
 
-def train(run: RunFile, shape: Shape, network: Network) -> Model:
+def train(run: RunFile, shape: NetworkShape, network: Network) -> Model:
     """The network as devices make it for themselves."""
     if network.graphs is None:
         return _built(run, shape)
@@ -148,7 +148,7 @@ def export_graphs(  # noqa: PLR0917 - a network, and what devices do with it
     return pack_graphs(export(build_module(network, sample, classes, seed, form), sample, dtype=dtype, plan=plan))
 
 
-def _built(run: RunFile, shape: Shape) -> Model:
+def _built(run: RunFile, shape: NetworkShape) -> Model:
     compute = run.compute
     what = run.task.model, shape.sample, shape.outputs, run.run.seed
     return build(*what, threads=compute.threads, device=compute.device, form=shape.form)[0]

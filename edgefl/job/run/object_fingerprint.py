@@ -1,8 +1,8 @@
 """A hash of any object that a user hands over in Python: the same in every process that makes it of the same parts.
 
-Arrays and tensors count by their numbers, a network by its structure and weights, functions and classes by what they
-do: their instructions, what they close over, and the functions of the user's that they call. Of installed packages the
-name counts. Where a line stands, comments and names of files do not.
+Arrays and tensors count by their numbers, a network by its structure and weights. Functions and classes count by their
+instructions, their closures and the user's functions that they call. Of installed packages only the name counts. Line
+numbers, comments and file names do not count.
 """
 
 import sys

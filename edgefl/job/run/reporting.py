@@ -1,4 +1,4 @@
-"""What is told of a run: before its first round, of each round, and at its end; the same by every driver."""
+"""The facts of a run: before its first round, of each round, and at its end; the same in every driver."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from edgefl.learn.training.divergence import unscaled
 
 
 def openings(job: Job, run_state: RunState) -> tuple[Fact, ...]:
-    """What there is to tell before the first round, and again after a restart."""
+    """Return the facts before the first round, which are emitted again after a restart."""
     origin = run_state.origin
     if origin is None:
         return (opening(job, run_state),)
@@ -23,7 +23,7 @@ def openings(job: Job, run_state: RunState) -> tuple[Fact, ...]:
 
 
 def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
-    """What the run will be judged by, and how good the model is that it begins with."""
+    """Return the fact that says how the run is evaluated, and how good its first model is."""
     test = job.test
     first = run_state.evaluation if run_state and run_state.round == 0 else None
     return Evaluating(
@@ -45,7 +45,7 @@ def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
 
 
 def description(job: Job, run_state: RunState, answers: Mapping[str, Update], **more: Any) -> Described:
-    """What is told of the round in which devices described their data."""
+    """Return the fact of the round in which devices described their data."""
     told = statistics.told(run_state.states, job.class_weights)
     silent = sum(not one.extra["samples"].any() for one in answers.values())
     told_of = statistics.fact(run_state.states[statistics.NAME], silent, told.get("fleet/weights"))
@@ -53,12 +53,12 @@ def description(job: Job, run_state: RunState, answers: Mapping[str, Update], **
 
 
 def scores(seen: Opinion | None) -> dict[str, Any]:
-    """What is written of a model's figures, and of those of each of its targets."""
+    """Return the fields of a fact that hold a model's figures, in all and for each target."""
     return {"scores": seen.scores, "per_target": seen.per_target} if seen else {"scores": {}, "per_target": None}
 
 
 def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> Round:
-    """One round, and the updates merged in it; `more` is what its driver counted and timed."""
+    """Return the fact of a round and of the updates merged in it; `more` is what the driver counted and timed."""
     seen = run_state.evaluation
     return Round(
         run_state.round,
@@ -74,12 +74,12 @@ def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> R
 
 
 def staleness(job: Job, ages: Mapping[str, int]) -> float | None:
-    """How many rounds ago the answers of a round began, in the mean; None where they begin with it."""
+    """Return the mean age of a round's answers in rounds; None where all of them began in it."""
     return sum(ages.values()) / len(ages) if job.run.buffered and ages else None
 
 
 def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
-    """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
+    """Return the last fact of a run; `more` is what the driver counted and timed."""
     seen, reached, best = chosen(job, run_state), run_state.reached, run_state.best
     return Done(
         job.name,
@@ -102,7 +102,7 @@ def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **
 
 
 def _why(job: Job, run_state: RunState) -> str:
-    """Why the run ends before its last round, if it does."""
+    """Return why the run ends before its last round; empty if it does not."""
     if run_state.round >= job.run.run.rounds:
         return ""
     if run_state.reached is not None:

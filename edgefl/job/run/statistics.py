@@ -1,8 +1,8 @@
-"""What a run does with its fleet's own statistics: its model takes raw units, its classes weigh what they should.
+"""Apply statistics over the fleet's data: normalise features inside the model, and weigh classes by their counts.
 
-Devices are asked once, before the first round (`edgefl/base/schedule.py`), and told the result with every model: in the
-plan's additions, under names that no algorithm uses. So the loop, an emulated fleet and real devices apply the same
-numbers, and a restart finds them in the run's state.
+Every device sends its statistics once, before the first round (`edgefl/base/schedule.py`). It gets the merged ones
+with each model, in the plan's additions, under names that no algorithm uses. So the loop, an emulated fleet and real
+devices apply the same numbers, and a restart finds them in the run's state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ from edgefl.learn.models.normalised import Normalised
 if TYPE_CHECKING:  # devices work with this module as well, and never read a run file
     from edgefl.job.config.schema import Learning
 
-NAME = "fleet"  # of what is kept in the run's state
-_TOLD = "fleet/"  # begins the names of what is told
-SHOWN = 64  # features, or classes, whose numbers a fact tells
+NAME = "fleet"  # of the merged statistics in the run's state
+_TOLD = "fleet/"  # prefix of the arrays that devices get with a plan
+SHOWN = 64  # features, or classes, whose numbers are in a fact
 
 
 def asked(task: "Learning") -> State:
-    """What devices are told when they shall describe their data: what of it."""
+    """Return the request for statistics: whether devices send those of features, of classes, or both."""
     return {"features": _flag(task.normalise == "fleet"), "classes": _flag(task.class_weights == "balanced")}
 
 
 def answer(data: Dataset, told: State, *, silent: bool = False, described: State | None = None) -> State:
-    """Return what a device says of its data: what it `described` with all numbers, if there is such a thing."""
+    """Return the statistics that a device sends; `described` are those it sent before, which are sent again."""
     features, classes = (bool(told.get(key, _flag(False)).any()) for key in ("features", "classes"))
     classes = classes and bool(data.classes)
     if described and not silent:
@@ -42,19 +42,19 @@ def answer(data: Dataset, told: State, *, silent: bool = False, described: State
 
 
 def check(task: "Learning", told: Mapping[str, Array], sample: tuple[int, ...], classes: int) -> None:
-    """Refuse what no device of this run can have said."""
+    """Refuse statistics that no device of this run can have sent."""
     channels = sample[0] if task.normalise == "fleet" else 0
     description.check(told, channels, classes if task.class_weights == "balanced" else 0)
 
 
 def merged(answers: Mapping[str, Update], sample: tuple[int, ...], *, cap: float, majority: bool) -> State:
-    """Return what the whole fleet says; no device counts for more than `cap` times the median device."""
+    """Merge the statistics of all devices; no device counts for more than `cap` times the median device."""
     values = int(np.prod(sample[1:], dtype=np.int64))
     return description.merged({name: one.extra for name, one in answers.items()}, values, cap=cap, majority=majority)
 
 
 def told(states: Mapping[str, State], weights: Array | None) -> State:
-    """What every device is told of it: mean and scale of the features, and what classes weigh."""
+    """Return what every device gets with a plan: mean and scale of the features, and the weights of classes."""
     known, news = states.get(NAME, {}), State()
     if known.get("mean", np.zeros(0)).size:
         news |= {_TOLD + key: known[key] for key in ("mean", "scale")}
@@ -64,7 +64,7 @@ def told(states: Mapping[str, State], weights: Array | None) -> State:
 
 
 def applied(extra: State, model: Model, loss: Loss) -> tuple[State, Model, Loss]:
-    """What is left of a plan's additions, and the model and the loss with what was told."""
+    """Return a plan's other additions, and model and loss with the statistics applied."""
     news = {key.removeprefix(_TOLD): value for key, value in extra.items() if key.startswith(_TOLD)}
     if not news:
         return extra, model, loss
@@ -76,13 +76,13 @@ def applied(extra: State, model: Model, loss: Loss) -> tuple[State, Model, Loss]
 
 
 def raw_unit_constants(extra: State) -> State:
-    """Return the mean and the scale of the features that devices were told; nothing where the model takes none."""
+    """Return mean and scale of the features from a plan's additions; empty if the model does not normalise."""
     known = {key: extra[_TOLD + key] for key in ("mean", "scale") if _TOLD + key in extra}
     return known if len(known) == 2 else {}
 
 
 def constants(states: Mapping[str, State]) -> dict[str, list[float]] | None:
-    """Mean and scale of the features as a checkpoint has them, if the model takes raw units."""
+    """Return mean and scale of the features as a checkpoint stores them, if the model takes raw units."""
     known = states.get(NAME, {})
     if not known.get("mean", np.zeros(0)).size:
         return None
@@ -90,17 +90,17 @@ def constants(states: Mapping[str, State]) -> dict[str, list[float]] | None:
 
 
 def read(known: Mapping[str, Sequence[float]] | None) -> State:
-    """The same, as a run's state has them."""
+    """Return mean and scale from a checkpoint as arrays of a run's state."""
     return {key: np.array(values, np.float32) for key, values in (known or {}).items()}
 
 
 def raw_units(model: Model, known: State) -> Model:
-    """The model that takes raw units, if these constants make it one."""
+    """Wrap the model so that it takes raw units, if there are such constants."""
     return Normalised(model, known["mean"], known["scale"]) if known else model
 
 
 def class_weights(task: "Learning", classes: int, names: tuple[str, ...] | None) -> Array | None:
-    """What the run file says that each class weighs, by name or number; those it does not name weigh one."""
+    """Return the weights of classes that the run file sets by name or number; all others weigh one."""
     if not isinstance(task.class_weights, dict):
         return None
     known = {name: i for i, name in enumerate(names or ())} | {str(i): i for i in range(classes)}
@@ -115,7 +115,7 @@ def class_weights(task: "Learning", classes: int, names: tuple[str, ...] | None)
 
 
 def fact(state: State, silent: int, weights: Array | None) -> dict[str, Any]:
-    """What is told of it, as a fact's fields."""
+    """Return the merged statistics as the fields of the fact `Described`."""
     mean, scale, counts = (state.get(key, np.zeros(0)) for key in ("mean", "scale", "classes"))
     return {
         "devices": int(state["devices"][0]),

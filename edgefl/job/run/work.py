@@ -40,7 +40,7 @@ from edgefl.wire.codecs import CODECS, Codec
 from edgefl.wire.messages import BROADCAST, Answer, Broadcast, frame, frame_size, read
 
 NOTHING: Vector = np.zeros(0, np.float32)  # the delta of a device that did not train
-OWN, SHARED = "own", "shared"  # of `Done.own`: the device's model, and the shared one that it received
+OWN, SHARED = "own", "shared"  # of `WorkResult.own`: the device's model, and the shared one that it received
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
 _PARAMS = "params"
 _RECEIVED, _TRAINED = "received/", "trained/"  # what was counted of the one model and of the other
@@ -94,7 +94,7 @@ def plain_limit(data: bytes | bytearray, size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WorkResult:
     """A round's work: the frame to send, what the device keeps once it is accepted, its steps and their pace."""
 
     frame: bytes | bytearray
@@ -160,17 +160,19 @@ class Worker:
         """The transform that makes bytes of an update."""
         return next(transform for transform in self.transforms if isinstance(transform, Coding))
 
-    def work(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None = None) -> Done:
+    def work(
+        self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None = None
+    ) -> WorkResult:
         """Do what the task asks for, which has this place on the wire."""
         worked = self._worked(task, model_ref, state, watch)
         packed, answer = frame(worked.answer, worked.coded.parts, compress=self.compress), worked.answer
-        return Done(packed, worked.kept, answer.seconds_per_step, answer.steps)
+        return WorkResult(packed, worked.kept, answer.seconds_per_step, answer.steps)
 
-    def passed_on(self, task: Task, model_ref: ModelRef, update: Update, state: State) -> Done:
+    def passed_on(self, task: Task, model_ref: ModelRef, update: Update, state: State) -> WorkResult:
         """The answer with an update that others have made: a gateway's."""
         worked = self._done(task, model_ref, update, {}, state)
         packed = frame(worked.answer, worked.coded.parts, compress=self.compress)
-        return Done(packed, worked.kept, 0.0, update.steps)
+        return WorkResult(packed, worked.kept, 0.0, update.steps)
 
     def result(self, task: Task, model_ref: ModelRef, state: State) -> Result:
         """Do what the task asks for, where the bytes are not needed."""

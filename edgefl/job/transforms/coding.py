@@ -1,7 +1,7 @@
-"""From numbers to bytes and back: the run's codec, and error feedback, which makes up for what a lossy one leaves out.
+"""From numbers to bytes and back: the run's codec, and error feedback, which corrects the error of a lossy codec.
 
-What was left out of an update is kept under `wire/residual`, and added to the next one before that is coded. Residuals
-are added for any codec: a run that goes on with a lossless one sends what is left.
+The device keeps the error of an update (the residual) under `wire/residual`, and adds it to the next update before that
+is encoded. It does so for any codec: a run that is resumed with a lossless codec still sends the last residual.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from edgefl.wire.codecs import Codec, beside
 from edgefl.wire.messages import Tensor
 
 DELTA, EXTRA = "delta", "extra/"  # names in an answer: of the update, and before those of arrays beside it
-RESIDUAL = "wire/residual"  # of the state: no algorithm sees it
+RESIDUAL = "wire/residual"  # in the device's state; no algorithm sees it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Coded:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFeedback(OnNumbers):
-    """Add to an update what the codec left out of the last one; the codec keeps what it leaves out of this one."""
+    """Add the residual of the last update to this one; `Coding` keeps the residual of this one."""
 
     name: str = "error feedback"
 
@@ -52,7 +52,7 @@ class Coding(Transform):
     codec: Codec
 
     def device(self, update: Update, kept: State, context: DeviceContext) -> tuple[Coded, State]:
-        """Return the update as it travels, and what the device keeps: with a lossy codec, what was left out as well."""
+        """Return the encoded update, and what the device keeps; with a lossy codec that includes the residual."""
         chance = None
         if not self.codec.lossless:
             chance = seeds.stream(context.seed, context.round, context.device, "codec")
@@ -66,7 +66,7 @@ class Coding(Transform):
         return tensors.decode(described, body, {DELTA: size}, self.codec)
 
     def beside(self, arrays: State) -> Coded:
-        """Return what an answer has besides the update, as it travels."""
+        """Return the arrays of an answer besides the update, encoded."""
         return Coded(*tensors.encode(arrays, beside(self.codec)))
 
 
@@ -83,7 +83,7 @@ def encoded(
     layout: Layout | None,
     rng: np.random.Generator | None = None,
 ) -> Coded:
-    """Return a vector of the model and what an algorithm adds to it, as they travel."""
+    """Encode a vector of the model and the arrays that an algorithm adds to it."""
     name, v = named
     others = {EXTRA + key: array for key, array in extra.items()}
     return Coded(*tensors.encode({name: v}, codec, layout, rng)) + Coded(*tensors.encode(others, beside(codec)))

@@ -9,8 +9,8 @@ from edgefl.base.errors import ConfigError
 from edgefl.job.config.reader import toml_value
 from edgefl.lab.api.history import History, frame
 from edgefl.lab.comparison import comparison
-from edgefl.lab.comparison.significance import Standing
-from edgefl.lab.comparison.sweep import Choice, Sweep
+from edgefl.lab.comparison.significance import VariantResult
+from edgefl.lab.comparison.sweep import Choice, SweepResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ class Comparison:
     (['fedavg', 'scaffold'], {})
     """
 
-    result: comparison.Comparison
+    result: comparison.ComparisonResult
     choices: tuple[Choice, ...] = ()  # how settings were chosen on validation data, where there was a grid
 
     @property
@@ -62,7 +62,7 @@ class Comparison:
         """Where and why learning left the finite numbers, by label and seed; `histories` has the rounds before."""
         return {(one.label, one.seed): one.done.why for one in self.result.played if one.diverged}
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[VariantResult]:
         """Mean, deviation, 95 % interval and a paired test against the baseline, for each label."""
         return self.result.standings()
 
@@ -101,8 +101,8 @@ class Comparison:
         return str(self)
 
     @property
-    def _report(self) -> "comparison.Comparison | Sweep":
-        return Sweep(self.choices, self.result) if self.choices else self.result
+    def _report(self) -> "comparison.ComparisonResult | SweepResult":
+        return SweepResult(self.choices, self.result) if self.choices else self.result
 
 
 def chosen_values(choices: Sequence[Choice]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array
-from edgefl.lab.api.samples import Samples, array, samples, size
+from edgefl.lab.api.samples import SampleArrays, array, samples, size
 from edgefl.learn.data import custom
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.labels import REAL_TARGETS
@@ -25,7 +25,7 @@ SQUARED = REAL_TARGETS[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenData:
     """The data of a run: their name for its file, what is known of them, and the owners in the order of devices."""
 
     word: str
@@ -33,7 +33,7 @@ class Given:
     loss: str | None = None  # that suits the labels, where we have seen them
 
 
-def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold, *, plain: bool = True) -> Given:
+def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold, *, plain: bool = True) -> GivenData:
     """Data under a name that a run file can have; without a test part, a fixed fifth of them (of each owner) is one.
 
     Of a task that is not plain, `task.kind` says what labels mean and which loss suits them.
@@ -41,7 +41,7 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
     if isinstance(data, str):
         if test is not None:
             raise ConfigError(f"data = '{data}' brings its own test part; leave test out, or give arrays")
-        return Given(data)
+        return GivenData(data)
     if is_module(data):
         raise ConfigError(f"data = {type(data).__name__}: this is a model; it comes first, then the data")
     if plain and isinstance(data, list) and data and all(_is_client(one) for one in data):
@@ -53,7 +53,7 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
     if plain and loss is None and not source.train.form.labels:
         _no_marks(source.train.y)
     suits = SQUARED if plain and not source.train.classes and not source.train.form.labels else None
-    return Given(hold(NAME, lambda: source), owners, loss or suits)
+    return GivenData(hold(NAME, lambda: source), owners, loss or suits)
 
 
 def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -> tuple[Source, tuple[str, ...] | None]:
@@ -71,12 +71,12 @@ def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -
     return checked(Source(train.take(rows), train.take(aside), groups[rows], NAME)), owners
 
 
-def _whole(data: DataLike) -> tuple[Samples, Array | None, tuple[str, ...] | None]:
+def _whole(data: DataLike) -> tuple[SampleArrays, Array | None, tuple[str, ...] | None]:
     """All samples, whose each is, and what the owners are called."""
     if isinstance(data, Dataset):
         x = unpack(data.form.inputs, data.x) if data.form.inputs else data.x
         y = unpack(data.form.labels, data.y) if data.form.labels else data.y
-        return Samples(x, y, data.class_names), None, None
+        return SampleArrays(x, y, data.class_names), None, None
     if isinstance(data, Mapping):
         if not data:
             raise ConfigError("data has no clients; give {name: (x, y), ...}")
@@ -85,7 +85,7 @@ def _whole(data: DataLike) -> tuple[Samples, Array | None, tuple[str, ...] | Non
             raise ConfigError(f"data['{empty[0]}'] has no samples; leave this client out")
         x, y = _joined(parts, "x", tuple(data)), _joined(parts, "y", tuple(data))
         groups = np.repeat(np.arange(len(parts)), [size(part.x) for part in parts])
-        return Samples(x, y, parts[0].class_names), groups, tuple(str(name) for name in data)
+        return SampleArrays(x, y, parts[0].class_names), groups, tuple(str(name) for name in data)
     if isinstance(data, tuple | list) and len(data) == 3:
         both, owner = samples(data[:2]), array(data[2])
         if owner.shape != (size(both.x),):
@@ -117,7 +117,7 @@ def _is_client(one: Any) -> bool:
     )
 
 
-def _tested(test: DataLike) -> Samples:
+def _tested(test: DataLike) -> SampleArrays:
     """A test part may come by client, too; it is the coordinator's."""
     return _whole(test)[0]
 
@@ -133,7 +133,7 @@ def _classes(y: Named, tested: Named | None, *, real: bool, named: bool) -> int 
     return int(max(y.max(), tested.max())) + 1 if y.dtype.kind in "iu" and tested.dtype.kind in "iu" else None
 
 
-def _dataset(given: Samples, classes: int | None) -> Dataset:
+def _dataset(given: SampleArrays, classes: int | None) -> Dataset:
     names, y = given.class_names, given.y
     if names and (classes is None or len(names) >= classes) and not isinstance(y, dict) and y.dtype.kind in "iu":
         return replace(custom.dataset(given.x, y, len(names), NAME), class_names=names)
@@ -151,7 +151,7 @@ def _of_each(groups: Array) -> tuple[Array, Array]:
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
 
 
-def _joined(parts: list[Samples], what: str, names: tuple[Any, ...]) -> Named:
+def _joined(parts: list[SampleArrays], what: str, names: tuple[Any, ...]) -> Named:
     """The samples or labels of all clients one after another, of each input by itself."""
     own: list[Any] = [getattr(part, what) for part in parts]  # arrays, or several by name
     words = [tuple(one) if isinstance(one, dict) else () for one in own]

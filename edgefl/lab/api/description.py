@@ -50,7 +50,7 @@ class Description(Setup, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedRun:
     """The run file of a description, and what it leaves out."""
 
     file: RunFile
@@ -64,13 +64,13 @@ class Described:
 
 
 @contextmanager
-def described(description: Description) -> Iterator[Described]:
+def described(description: Description) -> Iterator[DescribedRun]:
     """The run while the block lasts: so long its objects have names."""
     with session_objects.holding() as hold:
         yield _described(description, hold)
 
 
-def _described(given: Description, hold: Hold) -> Described:
+def _described(given: Description, hold: Hold) -> DescribedRun:
     tables = _base(given.get("run_file"))
     task, fleet = tables.setdefault("task", {}), given.get("fleet")
     owners = _learnt(given, task, hold)
@@ -88,7 +88,7 @@ def _described(given: Description, hold: Hold) -> Described:
     user_code.allow_in(tables)
     root = given.get("data_root")
     file = parse(RunFile, tables, str(given.get("run_file") or ORIGIN), environment={})
-    return Described(file, None if root is None else Path(root), _clients(file, owners))
+    return DescribedRun(file, None if root is None else Path(root), _clients(file, owners))
 
 
 def _learnt(given: Description, task: dict[str, Any], hold: Hold) -> tuple[str, ...] | None:

@@ -54,13 +54,13 @@ def _empty() -> "Figure":
     except ModuleNotFoundError:
         raise ConfigError("figures need matplotlib: pip install 'edgefl[coordinator]'") from None
 
-    class Shown(Figure):
+    class ShownFigure(Figure):
         def _repr_png_(self) -> bytes:
             picture = BytesIO()
             self.savefig(picture, format="png", dpi=100)
             return picture.getvalue()
 
-    return Shown(figsize=(6.4, 4.0), layout="constrained")
+    return ShownFigure(figsize=(6.4, 4.0), layout="constrained")
 
 
 def written(figure: "Figure", file: str | Path | None) -> "Figure":

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Fact, Tell, from_json
+from edgefl.base.report_numbers import Report
 from edgefl.base.vector import State
 from edgefl.job.config.export import Export
 from edgefl.job.config.schema import RunFile
@@ -16,11 +17,11 @@ from edgefl.lab.api.history import History
 from edgefl.lab.api.running import Running
 from edgefl.sim import own_models
 from edgefl.sim.engines import Engine
-from edgefl.sim.loop_memory import Keeper, LoopMemory
+from edgefl.sim.loop_memory import LoopMemory, LoopStorage
 from edgefl.system import store
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
-from edgefl.watch.metrics_file import LARGEST, METRICS, Report, as_line
+from edgefl.watch.metrics_file import LARGEST, METRICS, as_line
 
 MODEL, CHECKPOINTS = "model.safetensors", "checkpoint-*.safetensors"
 
@@ -46,7 +47,9 @@ def check(run: RunFile, folder: Path | None) -> None:
 
 
 @contextmanager
-def keeping(job: Job, root: Path | None, running: Running, folder: Path | None) -> Iterator[tuple[Keeper | None, Tell]]:
+def keeping(
+    job: Job, root: Path | None, running: Running, folder: Path | None
+) -> Iterator[tuple[LoopStorage | None, Tell]]:
     """Keep a simulated run in its folder, and yield what to tell; without a folder keep nothing."""
     if folder is None:
         yield None, running.tell
@@ -56,18 +59,18 @@ def keeping(job: Job, root: Path | None, running: Running, folder: Path | None) 
     with own(folder, private=False):
         kept = RunFolder(folder, job, root)
         with telling(kept, running.tell, running.tell_again) as everybody:
-            yield Noting(kept, running), everybody
+            yield NotingStorage(kept, running), everybody
 
 
 @dataclass(frozen=True, slots=True)
-class Noting:
-    """The keeper of a run, who keeps what callbacks noted as well."""
+class NotingStorage:
+    """The storage of a run, which keeps what callbacks noted as well."""
 
-    keeper: Keeper
+    storage: LoopStorage
     running: Running
 
     def recall(self, job: Job) -> LoopMemory | None:
-        memory = self.keeper.recall(job)
+        memory = self.storage.recall(job)
         if memory is not None:
             self.running.remember(memory.plain["notes"])
         return memory
@@ -77,16 +80,16 @@ class Noting:
             memory = moment()
             return replace(memory, plain={**memory.plain, "notes": self.running.notes()})
 
-        self.keeper.offer(job, noted)
+        self.storage.offer(job, noted)
 
     def journalled(self, engine: Engine) -> AbstractContextManager[Engine]:
-        return self.keeper.journalled(engine)
+        return self.storage.journalled(engine)
 
     def watch(self, run_state: RunState) -> None:
-        self.keeper.watch(run_state)
+        self.storage.watch(run_state)
 
     def end(self, job: Job, run_state: RunState) -> None:
-        self.keeper.end(job, run_state)
+        self.storage.end(job, run_state)
 
 
 def load(folder: str | Path) -> History:

@@ -28,7 +28,7 @@ OVER = {
 }
 UNTOLD = {
     "virtual_seconds": "the run had no virtual clock; give its fleet profiles",
-    "cpu": "CPU time is told by simulations, not by real fleets",
+    "cpu": "only simulations record CPU time, real fleets do not",
 }
 
 

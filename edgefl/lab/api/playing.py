@@ -9,7 +9,7 @@ from typing import Any
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Done, Tell
 from edgefl.job.config.schema import RunFile
-from edgefl.lab.api.description import Described
+from edgefl.lab.api.description import DescribedRun
 from edgefl.lab.comparison import comparison
 from edgefl.lab.comparison.preparing import Preparation, briefly
 from edgefl.lab.comparison.progress import watching
@@ -19,7 +19,7 @@ from edgefl.system.locks import own
 
 @contextmanager
 def surroundings(
-    base: Described, runs: Sequence[RunFile], workers: int, progress: bool | None, folder: str | Path | None
+    base: DescribedRun, runs: Sequence[RunFile], workers: int, progress: bool | None, folder: str | Path | None
 ) -> Iterator[dict[str, Any]]:
     """Where and before whose eyes runs are played; a ConfigError if that cannot be."""
     stuck = [name for run in runs for name in only_here(run.model_dump())]

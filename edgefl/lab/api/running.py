@@ -17,7 +17,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.data.split import Split
-from edgefl.sim.early_end import EarlyEnd, Stopped
+from edgefl.sim.early_end import EarlyEnd, StoppedByCallback
 from edgefl.sim.own_models import OwnModels
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Running:
         if self._bygone is not None:
             raise NotKept
         if self._job is None or self._state is None:
-            raise ConfigError("there is no model yet: ask for weights when a round is told of")
+            raise ConfigError("there is no model yet: ask for weights after the first round")
         return {name: array.copy() for name, array in self._job.model.tensors(self._state.params).items()}
 
     def log(self, **values: Any) -> None:
@@ -97,7 +97,7 @@ class Running:
         for callback in self._callbacks:
             callback(fact, self)
         if self._stop is not None and not isinstance(fact, Done):
-            raise Stopped(self._stop)
+            raise StoppedByCallback(self._stop)
 
     def tell_again(self, fact: Fact) -> None:
         """Tell the callbacks what was told before an interruption; who asks for the model of then is passed over."""

@@ -18,7 +18,7 @@ LABELS = ("label", "labels", "target", "y")  # what a column of labels is called
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleArrays:
     """The samples and their labels, each one array or several by name; what the classes are called, where known."""
 
     x: Named
@@ -26,15 +26,15 @@ class Samples:
     class_names: tuple[str, ...] | None = None
 
 
-def samples(given: Any, where: str = "data") -> Samples:
+def samples(given: Any, where: str = "data") -> SampleArrays:
     """What stands in (x, y), in a torch Dataset or in a Hugging Face dataset (Any: from outside)."""
     if isinstance(given, tuple | list) and len(given) == 2:
-        return Samples(arrays(given[0]), arrays(given[1]))
+        return SampleArrays(arrays(given[0]), arrays(given[1]))
     if hasattr(given, "column_names") and hasattr(given, "features"):
         return _columns(given, where)
     tensors: tuple[Any, ...] = getattr(given, "tensors", ())
     if len(tensors) > 1:  # a TensorDataset has them all, the labels last
-        return Samples(arrays(_inputs(tensors[:-1])), array(tensors[-1]))
+        return SampleArrays(arrays(_inputs(tensors[:-1])), array(tensors[-1]))
     if hasattr(given, "__getitem__") and hasattr(given, "__len__") and not hasattr(given, "shape"):
         return _items(given, where)
     if hasattr(given, "dataset") and hasattr(given, "batch_size"):
@@ -70,14 +70,14 @@ def size(samples: Named) -> int:
     return len(next(iter(samples.values()))) if isinstance(samples, dict) else len(samples)
 
 
-def _items(given: Any, where: str) -> Samples:
+def _items(given: Any, where: str) -> SampleArrays:
     """One after another, as a data loader would take them."""
     items = [given[i] for i in range(len(given))]
     if not items or not all(isinstance(item, tuple | list) and len(item) > 1 for item in items):
         raise ConfigError(f"{where} = {type(given).__name__}: each item must be a pair of sample and label")
     names = getattr(given, "classes", None)  # as torchvision has them
     x, y = [_inputs(item[:-1]) for item in items], [item[-1] for item in items]
-    return Samples(_together(x, where), _together(y, where), _texts(names))
+    return SampleArrays(_together(x, where), _together(y, where), _texts(names))
 
 
 def _inputs(before_label: Sequence[Any]) -> Any:
@@ -95,7 +95,7 @@ def _together(parts: list[Any], where: str) -> Named:
     return {str(name): _stacked([_sample(one[name]) for one in named], f"{where}, {name}") for name in named[0]}
 
 
-def _columns(given: Any, where: str) -> Samples:
+def _columns(given: Any, where: str) -> SampleArrays:
     """A Hugging Face dataset: one column of labels; the others are numbers of one sample, or inputs by their names."""
     columns = list(given.column_names)
     named = [column for column in columns if hasattr(given.features[column], "names")]  # a ClassLabel
@@ -114,7 +114,7 @@ def _columns(given: Any, where: str) -> Samples:
     x: Named = parts
     if len(parts) == 1 or all(part.ndim == 1 for part in parts.values()):
         x = np.stack(list(parts.values()), axis=1) if len(parts) > 1 else parts[others[0]]
-    return Samples(x, np.asarray(rows[labels[0]]), _texts(getattr(given.features[labels[0]], "names", None)))
+    return SampleArrays(x, np.asarray(rows[labels[0]]), _texts(getattr(given.features[labels[0]], "names", None)))
 
 
 def _sample(sample: Any) -> Array:

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import DIVERGED, Done
+from edgefl.base.report_numbers import Report
 from edgefl.job.config.schema import RunFile
 from edgefl.lab.api import progress as progress_bars
 from edgefl.lab.api.algorithm import AlgorithmLike
 from edgefl.lab.api.data import DataLike
-from edgefl.lab.api.description import Described, Description, described
+from edgefl.lab.api.description import DescribedRun, Description, described
 from edgefl.lab.api.fleet import FleetLike
 from edgefl.lab.api.folder import check, keeping, load
 from edgefl.lab.api.history import History
@@ -22,9 +23,8 @@ from edgefl.learn.models.user_networks import ModelLike
 from edgefl.sim import own_models
 from edgefl.sim.cautions import cautious, tell_cautions
 from edgefl.sim.drivers import play
-from edgefl.sim.early_end import Stopped
+from edgefl.sim.early_end import StoppedByCallback
 from edgefl.sim.own_models import OwnModels
-from edgefl.watch.metrics_file import Report
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def simulate(
 
 
 def _played(
-    run: Described, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
+    run: DescribedRun, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
 ) -> History:
     file = _in_this_process(run, workers)
     check(file, folder)
@@ -118,15 +118,15 @@ def _played(
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *([callbacks] if callable(callbacks) else callbacks)])
         job, held = running.prepare(file, run.root)
-        with keeping(job, run.root, running, folder) as (keeper, tell):
-            how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "keeper": keeper}
+        with keeping(job, run.root, running, folder) as (storage, tell):
+            how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "storage": storage}
             how |= {"keep_own": keep_own}
             try:
                 play(file, run.root, cautious(tell), workers=workers, **how)
-            except Stopped as stopped:
+            except StoppedByCallback as stopped:
                 end = running.ended(str(stopped), tell)
-                if keeper is not None:
-                    keeper.end(*end)
+                if storage is not None:
+                    storage.end(*end)
     facts = tuple(running.facts)
     if isinstance(facts[-1], Done) and facts[-1].stopped == DIVERGED:
         log.warning("the run diverged after %d rounds, which its history has: %s", facts[-1].rounds, facts[-1].why)
@@ -136,7 +136,7 @@ def _played(
     return History(file.model_dump(mode="json"), facts, *what)
 
 
-def _in_this_process(run: Described, workers: int | None) -> RunFile:
+def _in_this_process(run: DescribedRun, workers: int | None) -> RunFile:
     """The run file, with an engine that finds what only this process has; a ConfigError if there is none."""
     file, engine = run.file, run.file.compute.engine
     travels = {file.task.data} if file.task.backend == "torch" else {file.task.data, file.task.model}

@@ -35,7 +35,7 @@ class Sweep:
     0.1
     """
 
-    result: sweeps.Sweep
+    result: sweeps.SweepResult
 
     @property
     def chosen(self) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from edgefl.base.errors import StoreError
 from edgefl.base.events import Done, Round, from_json
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.fingerprint import digest
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.system.json_text import parse_json
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class ResultCache:
 
     def __init__(self, folder: Path, root: Path | None, *, fresh: bool = False) -> None:
         self.path, self.unfinished, self.root = folder / NAME, folder / UNFINISHED, root
-        self.known: dict[str, Played] = {}
+        self.known: dict[str, PlayedRun] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             raw = self.path.read_bytes() if self.path.exists() else b""
@@ -44,11 +44,11 @@ class ResultCache:
         else:
             self.known = dict(_read(whole, self.path))
 
-    def find(self, run: RunFile) -> Played | None:
+    def find(self, run: RunFile) -> PlayedRun | None:
         """The run, if it was played before."""
         return self.known.get(digest(run, self.root))
 
-    def add(self, run: RunFile, played: Played) -> None:
+    def add(self, run: RunFile, played: PlayedRun) -> None:
         """After this returns, the run is on disk."""
         line = json.dumps({"key": digest(run, self.root), **played.as_json()}).encode() + b"\n"
         try:
@@ -65,16 +65,16 @@ def place(unfinished: Path, run: RunFile, root: Path | None) -> Path:
     return unfinished / digest(run, root)[:16]
 
 
-def _played(told: dict[str, Any]) -> Played:
+def _played(told: dict[str, Any]) -> PlayedRun:
     """The run behind a line."""
     first, done = from_json(told["first"]) if told["first"] else None, from_json(told["done"])
     if not isinstance(done, Done) or not isinstance(first, Round | None):
         raise TypeError(f"a run ends with {type(done).__name__}")
     rounds = tuple(fact for report in told["rounds"] if isinstance(fact := from_json(report), Round))
-    return Played(told["label"], told["seed"], rounds, done, told["split"], first, told.get("bounded_beside", 0))
+    return PlayedRun(told["label"], told["seed"], rounds, done, told["split"], first, told.get("bounded_beside", 0))
 
 
-def _read(lines: bytes, path: Path) -> Iterator[tuple[str, Played]]:
+def _read(lines: bytes, path: Path) -> Iterator[tuple[str, PlayedRun]]:
     for number, line in enumerate(lines.splitlines(), 1):
         try:
             told: dict[str, Any] = parse_json(line)

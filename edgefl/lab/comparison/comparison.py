@@ -18,10 +18,10 @@ from edgefl.base.events import Done, Tell
 from edgefl.job.config.schema import RunFile
 from edgefl.lab.comparison import report, table
 from edgefl.lab.comparison.cache import ResultCache, place
-from edgefl.lab.comparison.outcomes import Failed, Outcome, Play, Played
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, Play, PlayedRun
 from edgefl.lab.comparison.preparing import Preparation, briefly
-from edgefl.lab.comparison.running import Memory, Watcher, play_all
-from edgefl.lab.comparison.significance import Standing, standings
+from edgefl.lab.comparison.running import ResultStore, Watcher, play_all
+from edgefl.lab.comparison.significance import VariantResult, standings
 from edgefl.lab.comparison.variants import Variant
 from edgefl.learn.evaluation.wording import AS_ON_A_FLEET
 from edgefl.sim.drivers import Prepare, play
@@ -34,7 +34,7 @@ Watching: TypeAlias = Callable[[dict[str, int], int], AbstractContextManager[Wat
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonResult:
     """What came of it: every run by variant and seed, and what they say together."""
 
     variants: tuple[Variant, ...]
@@ -43,20 +43,20 @@ class Comparison:
     baseline: str | None = None  # the label that the others are tested against; the first one unless said
 
     @property
-    def played(self) -> tuple[Played, ...]:
+    def played(self) -> tuple[PlayedRun, ...]:
         """The runs that came to their end."""
-        return tuple(run for run in self.outcomes if isinstance(run, Played))
+        return tuple(run for run in self.outcomes if isinstance(run, PlayedRun))
 
     @property
-    def failed(self) -> tuple[Failed, ...]:
+    def failed(self) -> tuple[FailedRun, ...]:
         """The runs that did not."""
-        return tuple(run for run in self.outcomes if isinstance(run, Failed))
+        return tuple(run for run in self.outcomes if isinstance(run, FailedRun))
 
     def scores(self) -> list[table.Line]:
         """Every run's line, and the medians over the seeds."""
         return table.scores(self.outcomes, self.levels)
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[VariantResult]:
         """Mean, spread, interval and paired test of each variant."""
         return standings(self.played, self.baseline)
 
@@ -79,14 +79,14 @@ def compare(
     seeds: int = 1,
     workers: int = 1,
     root: Path | None = None,
-    memory: Memory | None = None,
+    memory: ResultStore | None = None,
     watching: Watching | None = None,
     levels: Sequence[float] = LEVELS,
     baseline: str | None = None,
     play: Play | None = None,
     attempt: Play | None = None,
     guards_told: bool = True,
-) -> Comparison:
+) -> ComparisonResult:
     """Play every variant with every seed, from its own `run.seed` on; a mistake in one is said before any is played.
 
     `memory` keeps finished runs, and unfinished ones (`ResultCache`). A caller that has data and network already hands
@@ -108,13 +108,13 @@ def compare(
             memory=memory,
             attempt=attempt if play else attempt_prepared,
         )
-    compared = Comparison(tuple(variants), outcomes, tuple(levels), baseline)
+    compared = ComparisonResult(tuple(variants), outcomes, tuple(levels), baseline)
     if guards_told:
         tell_of_guards(compared)
     return compared
 
 
-def tell_of_guards(*compared: Comparison) -> None:
+def tell_of_guards(*compared: ComparisonResult) -> None:
     """Log one caution if `[guards]` scaled down any answer of these runs, with the labels of the runs."""
     runs = [run for one in compared for run in one.played]
     labels = dict.fromkeys(run.label for run in runs if run.bounded)

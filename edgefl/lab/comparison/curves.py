@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from edgefl.lab.comparison.outcomes import Played, ended
+from edgefl.lab.comparison.outcomes import PlayedRun, ended
 from edgefl.learn.evaluation.figures import title_of
 
 if TYPE_CHECKING:
@@ -28,33 +28,35 @@ Points: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CurvePlot:
     """One picture: what it is called, its file, its axes, and the points of a run."""
 
     caption: str
     file: str
     xlabel: str
     ylabel: str
-    points: Callable[[Played], Points]
+    points: Callable[[PlayedRun], Points]
 
 
-def curves(runs: Sequence[Played]) -> list[Curve]:
+def curves(runs: Sequence[PlayedRun]) -> list[CurvePlot]:
     """All pictures that these runs have the numbers for."""
     title = title_of(runs[0].measure)
     word, axis, file = f"{title[0].upper()}{title[1:]}", f"{runs[0].split} {title}", f"{runs[0].measure}.png"
     pictures = [
-        Curve(f"{word} over rounds", file, ROUND, axis, lambda run: _from_zero(run, run.numbers)),
-        Curve(f"{word} over traffic", "bytes.png", "MB sent, up and down", axis, _over(1e6, "bytes_up", "bytes_down")),
+        CurvePlot(f"{word} over rounds", file, ROUND, axis, lambda run: _from_zero(run, run.numbers)),
+        CurvePlot(
+            f"{word} over traffic", "bytes.png", "MB sent, up and down", axis, _over(1e6, "bytes_up", "bytes_down")
+        ),
     ]
     if _all_have(runs, "virtual_seconds"):
         over_time = _over(60, "virtual_seconds")
-        pictures.append(Curve(f"{word} over virtual time", "time.png", "virtual minutes", axis, over_time))
+        pictures.append(CurvePlot(f"{word} over virtual time", "time.png", "virtual minutes", axis, over_time))
     if _all_have(runs, "cpu_seconds"):
         over_work = _over(1, "cpu_seconds")
-        pictures.append(Curve(f"{word} over CPU time", "cpu.png", "CPU seconds of the simulation", axis, over_work))
+        pictures.append(CurvePlot(f"{word} over CPU time", "cpu.png", "CPU seconds of the simulation", axis, over_work))
     if runs[0].has_classes:
         caption = "Forgetting, mean of the rounds so far"
-        pictures.append(Curve(caption, "forgetting.png", ROUND, "round forgetting", _forgotten))
+        pictures.append(CurvePlot(caption, "forgetting.png", ROUND, "round forgetting", _forgotten))
     return pictures
 
 
@@ -63,12 +65,12 @@ def colours_of(labels: Sequence[str]) -> dict[str, str]:
     return {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(labels))}
 
 
-def by_label(runs: Sequence[Played], points: Callable[[Played], Points]) -> dict[str, list[Points]]:
+def by_label(runs: Sequence[PlayedRun], points: Callable[[PlayedRun], Points]) -> dict[str, list[Points]]:
     """The points of every run, those of one variant together; of its seeds those that did not diverge, if any did not.
 
     A curve that ends before the others would end the mean of its variant.
     """
-    variants: dict[str, list[Played]] = {}
+    variants: dict[str, list[PlayedRun]] = {}
     for run in runs:
         variants.setdefault(run.label, []).append(run)
     return {label: [points(run) for run in ended(each)] for label, each in variants.items()}
@@ -109,21 +111,21 @@ def fit(axes: "Axes", *, logarithmic: bool) -> None:
         axes.set_yscale("log")
 
 
-def _from_zero(run: Played, x: Sequence[float]) -> Points:
+def _from_zero(run: PlayedRun, x: Sequence[float]) -> Points:
     """The run's scores over these, from the model it began with on, where that was judged."""
     first = run.first.scores.get(run.measure) if run.first else None
     return (x, run.judged) if first is None else ([0, *x], [first, *run.judged])
 
 
-def _over(unit: float, *keys: str) -> Callable[[Played], Points]:
+def _over(unit: float, *keys: str) -> Callable[[PlayedRun], Points]:
     """Scores over a running total."""
     return lambda run: _from_zero(run, [total / unit for total in run.summed(*keys)])
 
 
-def _forgotten(run: Played) -> Points:
+def _forgotten(run: PlayedRun) -> Points:
     forgotten = run.forgetting
     return run.numbers[1 : len(forgotten) + 1], (np.cumsum(forgotten) / np.arange(1, len(forgotten) + 1)).tolist()
 
 
-def _all_have(runs: Sequence[Played], key: str) -> bool:
+def _all_have(runs: Sequence[PlayedRun], key: str) -> bool:
     return all(getattr(report, key) is not None for run in runs for report in run.rounds)

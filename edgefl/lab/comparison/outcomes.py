@@ -23,7 +23,7 @@ Progress: TypeAlias = Callable[[str, int], None]  # told of every round: which v
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedRun:
     """One run: what it told, round by round, and at its end."""
 
     label: str
@@ -162,7 +162,7 @@ class Played:
         return [sums[number - 1] for number in self.numbers]
 
 
-def ended(runs: Sequence[Played]) -> list[Played]:
+def ended(runs: Sequence[PlayedRun]) -> list[PlayedRun]:
     """Return the runs that did not diverge; all of them, where every one did."""
     return [run for run in runs if not run.diverged] or list(runs)
 
@@ -178,7 +178,7 @@ def is_free(report: Round) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRun:
     """One run that did not come to its end, and why; `mistake` says that the run file or the command is wrong."""
 
     label: str
@@ -187,11 +187,11 @@ class Failed:
     mistake: bool = False
 
 
-Outcome: TypeAlias = Played | Failed
+Outcome: TypeAlias = PlayedRun | FailedRun
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PlannedRun:
     """One run that is to be played."""
 
     label: str
@@ -202,7 +202,7 @@ class Order:
         return self.run.run.seed
 
 
-def _check_judged(played: Played, every: int) -> None:
+def _check_judged(played: PlayedRun, every: int) -> None:
     """Raise `RunError` if there is nothing to compare the run by."""
     if played.diverged:
         if not played.numbers and played.first is None:
@@ -211,7 +211,7 @@ def _check_judged(played: Played, every: int) -> None:
         raise RunError("a round was not judged: no device has that much data set aside (evaluation.least)")
 
 
-def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:
+def play_one(order: PlannedRun, root: Path | None, play: Play, progress: Progress) -> Outcome:
     """Play one run; whatever goes wrong in it is its own."""
     told: list[Fact] = []
     done, split, every = Done(order.run.run.name, "", 0), "test", order.run.evaluation.every
@@ -235,11 +235,11 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
     try:
         play(order.run, root, tell)
         rounds = tuple(judged_rounds(told))
-        played = Played(order.label, order.seed, rounds, done, split, first_model(told), beside)
+        played = PlayedRun(order.label, order.seed, rounds, done, split, first_model(told), beside)
         _check_judged(played, every)
     except EdgeflError as error:
-        return Failed(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))
+        return FailedRun(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))
     except Exception as error:  # a model, data set or algorithm of the user's may raise anything
         log.debug("run failed label=%s seed=%d", order.label, order.seed, exc_info=True)
-        return Failed(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")
+        return FailedRun(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")
     return played

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgefl.lab.comparison import significance
 from edgefl.lab.comparison.curves import colours_of
-from edgefl.lab.comparison.outcomes import Failed
-from edgefl.lab.comparison.significance import Standing
+from edgefl.lab.comparison.outcomes import FailedRun
+from edgefl.lab.comparison.significance import VariantResult
 from edgefl.lab.comparison.table import BOUNDED, DIVERGED, MEDIAN, Line, Score, cells
 from edgefl.learn.evaluation.figures import metric_of, title_of
 
@@ -42,7 +42,7 @@ def page(
     *,
     lines: Sequence[Line],
     levels: Sequence[float],
-    standings: Sequence[Standing] = (),
+    standings: Sequence[VariantResult] = (),
     choices: tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]] = ((), (), ()),
     pictures: Mapping[str, Path],
     runs: Mapping[str, str],
@@ -94,7 +94,7 @@ def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
     body = []
     for line, row in zip(lines, rows, strict=True):
         shown = [f"<td>{escape(cell)}</td>" for cell in row]
-        kind = "failed" if isinstance(line, Failed) or _astray(line) else "single"
+        kind = "failed" if isinstance(line, FailedRun) or _astray(line) else "single"
         if isinstance(line, Score) and line in chief:
             kind = "failed" if _astray(line) else "head"
             shown[0] = f'<td><span class="curve" style="background: {colours[line.label]}"></span>{escape(row[0])}</td>'
@@ -128,7 +128,7 @@ def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _over_seeds(standings: Sequence[Standing]) -> str:
+def _over_seeds(standings: Sequence[VariantResult]) -> str:
     """Means, intervals and tests, where there are several seeds."""
     if not any(standing.score.seeds + standing.diverged > 1 for standing in standings):
         return ""
@@ -187,7 +187,7 @@ def _private(lines: Sequence[Line]) -> str:
 
 def _failures(lines: Sequence[Line]) -> str:
     """What did not come to its end, or diverged, and why."""
-    failed = [line for line in lines if isinstance(line, Failed)]
+    failed = [line for line in lines if isinstance(line, FailedRun)]
     astray = [line for line in lines if isinstance(line, Score) and _astray(line)]
     return _reasons("Failed", failed) + _reasons("Diverged", astray)
 

@@ -9,7 +9,7 @@ import numpy as np
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array
 from edgefl.lab.comparison.curves import bundle, by_label, curves, fit
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ STYLE: dict[Any, Any] = {  # Any: the type that matplotlib wants is the list of 
 NAMED = 12  # classes whose names fit beside a picture
 
 
-def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
+def draw(runs: Sequence[PlayedRun], folder: Path, title: str) -> dict[str, Path]:
     """Write all pictures into the folder; gives back their files by caption."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - only the coordinator's extra brings it
@@ -63,7 +63,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
     return files
 
 
-def _classes(runs: Sequence[Played], title: str) -> "Figure":
+def _classes(runs: Sequence[PlayedRun], title: str) -> "Figure":
     """As in Flashback's figure 1b: a class that is forgotten is a dark gap in its row. Of the first seed."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -89,7 +89,7 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
     return figure
 
 
-def _per_class(run: Played) -> Array:
+def _per_class(run: PlayedRun) -> Array:
     """(classes, judged rounds); a class without test samples is not drawn."""
     reports = run.paid
     rows = [[np.nan if v is None else v for v in reports[i - 1].per_class or ()] for i in run.numbers]
@@ -101,5 +101,5 @@ def _legend(figure: "Figure") -> None:
     figure.legend(loc="outside right upper")
 
 
-def _labels(runs: Sequence[Played]) -> list[str]:
+def _labels(runs: Sequence[PlayedRun]) -> list[str]:
     return list(dict.fromkeys(run.label for run in runs))

@@ -1,4 +1,4 @@
-"""Runs that are played at the same time: one process each, so that one that dies takes no other with it."""
+"""Play runs at the same time, each in a process of its own, so that a crash ends one run only."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -7,20 +7,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from edgefl.lab.comparison.outcomes import Failed, Order, Outcome, Play, Progress, play_one
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlannedRun, Play, Progress, play_one
 from edgefl.system import main_guard
 
 SPAWN = get_context("spawn")  # a forked copy of onnxruntime's or torch's threads would hang
 
 
 def play_apart(
-    orders: Mapping[int, Order], root: Path | None, play: Play, *, workers: int, progress: Progress
+    orders: Mapping[int, PlannedRun], root: Path | None, play: Play, *, workers: int, progress: Progress
 ) -> Iterator[tuple[int, Outcome]]:
-    """Every order's outcome under its number, as they come; no process outlives this."""
+    """Yield each order's number and outcome as it finishes; end all processes before returning."""
     main_guard.leave_if_unguarded()
     waiting = list(orders.items())
     seats: dict[Connection, SpawnProcess] = {}
-    playing: dict[Connection, tuple[int, Order]] = {}
+    playing: dict[Connection, tuple[int, PlannedRun]] = {}
 
     def sit(pipe: Connection) -> None:
         playing[pipe] = waiting.pop(0)
@@ -43,23 +43,23 @@ def play_apart(
                 yield number, report
     finally:
         for pipe, process in seats.items():
-            process.terminate()  # nothing is lost but a run that is not finished
+            process.terminate()  # only unfinished runs are lost
             process.join()
             pipe.close()
 
 
 def _open(seats: dict[Connection, SpawnProcess], root: Path | None, play: Play) -> Connection:
-    """A new process; gives back the pipe to it."""
+    """Start a process; return the pipe to it."""
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_serve, args=(theirs, root, play), name="compare", daemon=True)
     process.start()
     seats[ours] = process
-    theirs.close()  # so that the end of the process is the end of the pipe
+    theirs.close()  # then the pipe ends with the process
     return ours
 
 
-def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, int] | Outcome:
-    """What the process says: that a round is over, or the outcome; if it is gone, that is the outcome."""
+def _hear(pipe: Connection, process: SpawnProcess, order: PlannedRun) -> tuple[str, int] | Outcome:
+    """Return the report of a process: a finished round or the outcome; `Failed` if the process has died."""
     try:
         report: tuple[str, int] | Outcome = pipe.recv()
     except (EOFError, ConnectionResetError):
@@ -68,13 +68,13 @@ def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, i
         if code == main_guard.UNGUARDED:
             raise main_guard.missing("workers > 1") from None
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Failed(order.label, order.seed, f"its process died ({how})")
+        return FailedRun(order.label, order.seed, f"its process died ({how})")
     return report
 
 
 def _serve(pipe: Connection, root: Path | None, play: Play) -> None:
-    """The life of such a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who gives the orders
+    """Play orders until the pipe is closed: the main function of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     while True:
         try:
             order = pipe.recv()

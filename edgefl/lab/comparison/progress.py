@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from edgefl.lab.comparison.outcomes import Failed, Outcome
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome
 from edgefl.lab.comparison.report import reason
 from edgefl.lab.comparison.running import Watcher
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def watching(rounds: Mapping[str, int], seeds: int) -> Iterator[Watcher]:
     """Return a watcher for variants with these numbers of rounds and seeds."""
     if not sys.stderr.isatty():
-        yield Lines(len(rounds) * seeds)
+        yield ProgressLines(len(rounds) * seeds)
         return
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
@@ -54,18 +54,18 @@ class Bars:
         label = outcome.label
         self.ends[label].append(outcome)
         self.progress.advance(self.tasks[label], self.rounds[label] - self.rounds_played.get((label, outcome.seed), 0))
-        failed = sum(isinstance(one, Failed) for one in self.ends[label])
-        played = [one for one in self.ends[label] if not isinstance(one, Failed)]
+        failed = sum(isinstance(one, FailedRun) for one in self.ends[label])
+        played = [one for one in self.ends[label] if not isinstance(one, FailedRun)]
         diverged = sum(one.diverged for one in played)
         news = [max(played, key=lambda one: max(one.quality, default=0.0)).best] if played else []
         counts = {"failed": failed, "diverged": diverged}
         words = [*news, *(f"{count} {what}" for what, count in counts.items() if count)]
         self.progress.update(self.tasks[label], news=", ".join(words))
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedRun):
             self.progress.console.print(reason(outcome), markup=False, highlight=False, style="red")
 
 
-class Lines:
+class ProgressLines:
     """One plain line per finished run, on stderr."""
 
     def __init__(self, total: int) -> None:
@@ -76,7 +76,7 @@ class Lines:
 
     def ended(self, outcome: Outcome, *, before: bool) -> None:
         self.count += 1
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, FailedRun):
             line = reason(outcome)
         else:
             how = "known from before" if before else f"played in {outcome.done.seconds:.1f} s"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.base.errors import StoreError
-from edgefl.lab.comparison.outcomes import Failed, Outcome, Played
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlayedRun
 from edgefl.lab.comparison.page import page
 from edgefl.lab.comparison.plots import draw
-from edgefl.lab.comparison.significance import Standing, cells
+from edgefl.lab.comparison.significance import VariantResult, cells
 from edgefl.lab.comparison.table import Line, as_json, markdown, notes, scores, text
 from edgefl.lab.comparison.variants import Variant
 from edgefl.system.store import write_atomically
@@ -36,7 +36,7 @@ class Choices:
 NONE = Choices()
 
 
-def tables(lines: Sequence[Line], levels: Sequence[float], standings: Sequence[Standing]) -> str:
+def tables(lines: Sequence[Line], levels: Sequence[float], standings: Sequence[VariantResult]) -> str:
     """Every run's numbers and, where there are several seeds, what these say together."""
     several = any(standing.score.seeds + standing.diverged > 1 for standing in standings)
     over_seeds = [markdown(*cells(standings))] if several else []
@@ -49,7 +49,7 @@ def write(
     runs: Sequence[Outcome],
     levels: Sequence[float],
     *,
-    standings: Sequence[Standing] = (),
+    standings: Sequence[VariantResult] = (),
     choices: Choices = NONE,
 ) -> Path:
     """Write everything into the folder; gives back the page. `choices` say how the settings came about."""
@@ -57,8 +57,8 @@ def write(
     title = variants[0].run.run.name
     files = {v.label: json.dumps(v.run.model_dump(mode="json", exclude_none=True), indent=1) for v in variants}
     command = " ".join(["edgefl", *(shlex.quote(word) for word in sys.argv[1:])])
-    whole = [run for run in runs if isinstance(run, Played)]
-    reasons = (reason(run) for run in runs if isinstance(run, Failed))
+    whole = [run for run in runs if isinstance(run, PlayedRun)]
+    reasons = (reason(run) for run in runs if isinstance(run, FailedRun))
     table = "\n\n".join([*choices.text(), tables(lines, levels, standings), *reasons])
     chosen = {"choices": choices.plain} if choices.plain else {}
     results = json.dumps({"command": command, **chosen, **as_json(runs, levels, standings)})
@@ -82,6 +82,6 @@ def write(
     return folder / PAGE
 
 
-def reason(run: Failed) -> str:
+def reason(run: FailedRun) -> str:
     """Which run failed, and why."""
     return f"{run.label}, seed {run.seed}: failed: {run.why}"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.schema import RunFile
-from edgefl.lab.comparison.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlannedRun, Play, PlayedRun, Progress, play_one
 from edgefl.lab.comparison.process_pool import play_apart
 from edgefl.lab.comparison.shared_networks import shared
 from edgefl.lab.comparison.variants import Variant, seeded
@@ -29,15 +29,15 @@ class Watcher(Protocol):
         """A run is over; `before` says that it was found, not played."""
 
 
-class Memory(Protocol):
+class ResultStore(Protocol):
     """Where finished runs are kept, and unfinished ones until they are."""
 
     @property
     def unfinished(self) -> Path: ...
 
-    def find(self, run: RunFile) -> Played | None: ...
+    def find(self, run: RunFile) -> PlayedRun | None: ...
 
-    def add(self, run: RunFile, played: Played) -> None: ...
+    def add(self, run: RunFile, played: PlayedRun) -> None: ...
 
 
 def play_all(
@@ -48,19 +48,19 @@ def play_all(
     *,
     workers: int = 1,
     watcher: Watcher | None = None,
-    memory: Memory | None = None,
+    memory: ResultStore | None = None,
     attempt: Play | None = None,
 ) -> tuple[Outcome, ...]:
     """Every variant with every seed, by variant and then by seed, whatever finished first.
 
     They are played by seed and then by variant, so that what one seed needs is prepared once.
     """
-    orders = [Order(v.label, seeded(v.run, v.run.run.seed + i)) for v in variants for i in range(seeds)]
+    orders = [PlannedRun(v.label, seeded(v.run, v.run.run.seed + i)) for v in variants for i in range(seeds)]
     outcomes: dict[int, Outcome] = {}
 
     def end(i: int, outcome: Outcome, *, before: bool) -> None:
         outcomes[i] = outcome
-        if memory and not before and isinstance(outcome, Played):
+        if memory and not before and isinstance(outcome, PlayedRun):
             memory.add(orders[i].run, outcome)
         if watcher:
             watcher.ended(outcome, before=before)
@@ -86,7 +86,7 @@ def play_all(
     return tuple(outcomes[i] for i in range(len(orders)))
 
 
-def _try_each(orders: Iterable[Order], root: Path | None, attempt: Play) -> None:
+def _try_each(orders: Iterable[PlannedRun], root: Path | None, attempt: Play) -> None:
     """Try the first order of every label."""
     tried = set[str]()
     for order in orders:
@@ -96,5 +96,5 @@ def _try_each(orders: Iterable[Order], root: Path | None, attempt: Play) -> None
 
 
 def _stop_at_mistakes(outcome: Outcome) -> None:
-    if isinstance(outcome, Failed) and outcome.mistake:
+    if isinstance(outcome, FailedRun) and outcome.mistake:
         raise ConfigError(f"{outcome.label}: {outcome.why}")

@@ -15,6 +15,7 @@ from edgefl.job.run import network as networks
 from edgefl.job.run.job import Job
 from edgefl.job.run.network import Network
 from edgefl.learn.data.split import Split
+from edgefl.system.environment import environment
 from edgefl.system.portable import lock
 from edgefl.system.scratch import Scratch
 from edgefl.system.store import write_atomically
@@ -25,12 +26,8 @@ FOLDER = "EDGEFL_NETWORKS"
 @contextmanager
 def shared() -> Iterator[None]:
     """While the block runs, networks are shared with all processes that are started in it."""
-    with Scratch("edgefl-networks-") as scratch:
-        os.environ[FOLDER] = str(scratch.path)
-        try:
-            yield
-        finally:
-            del os.environ[FOLDER]
+    with Scratch("edgefl-networks-") as scratch, environment(**{FOLDER: str(scratch.path)}):
+        yield
 
 
 def prepare(run: RunFile, root: Path | None, needs: str, held: Split | None = None) -> tuple[Job, Split]:

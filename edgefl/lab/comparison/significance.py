@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.statistics import Paired, Spread, holm, paired, spread
 from edgefl.learn.evaluation.figures import metric_of
 
@@ -16,7 +16,7 @@ LAST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class VariantResult:
     """One variant over all its seeds."""
 
     label: str
@@ -26,13 +26,13 @@ class Standing:
     diverged: int = 0  # seeds that did, and are in none of these numbers
 
 
-def final_score(run: Played) -> float:
+def final_score(run: PlayedRun) -> float:
     """The mean of the last five judged rounds, of what the run is judged by."""
     last = run.judged[-LAST:]
     return sum(last) / len(last)
 
 
-def standings(runs: Sequence[Played], baseline: str | None = None) -> list[Standing]:
+def standings(runs: Sequence[PlayedRun], baseline: str | None = None) -> list[VariantResult]:
     """Every variant, in the order given, against the baseline: the first one unless said."""
     by_label = {
         label: {run.seed: final_score(run) for run in runs if run.label == label and not run.diverged}
@@ -49,12 +49,12 @@ def standings(runs: Sequence[Played], baseline: str | None = None) -> list[Stand
     against = {label: replace(one, corrected=corrected[label]) for label, one in tests.items() if one}
     measure = runs[0].measure if runs else "accuracy"
     return [
-        Standing(label, spread(list(values.values())), against.get(label), measure, diverged[label])
+        VariantResult(label, spread(list(values.values())), against.get(label), measure, diverged[label])
         for label, values in by_label.items()
     ]
 
 
-def cells(lines: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+def cells(lines: Sequence[VariantResult]) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table, as text."""
     baseline = next((line.label for line in lines if line.against is None and line.score.seeds), "")
     astray = any(line.diverged for line in lines)
@@ -87,5 +87,5 @@ def _chance(p: float) -> str:
     return "-" if isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def _labels(runs: Sequence[Played]) -> list[str]:
+def _labels(runs: Sequence[PlayedRun]) -> list[str]:
     return list(dict.fromkeys(run.label for run in runs))

@@ -18,11 +18,11 @@ from typing import Any
 from edgefl.base.errors import RunError
 from edgefl.job.config.schema import RunFile
 from edgefl.lab.comparison import report
-from edgefl.lab.comparison.comparison import LEVELS, Comparison, Watching, check, compare, tell_of_guards
+from edgefl.lab.comparison.comparison import LEVELS, ComparisonResult, Watching, check, compare, tell_of_guards
 from edgefl.lab.comparison.edges import Edge, caution, edges
 from edgefl.lab.comparison.grid import Family, Setting
-from edgefl.lab.comparison.outcomes import Outcome, Play, Played
-from edgefl.lab.comparison.running import Memory
+from edgefl.lab.comparison.outcomes import Outcome, Play, PlayedRun
+from edgefl.lab.comparison.running import ResultStore
 from edgefl.lab.comparison.significance import final_score
 from edgefl.lab.comparison.variants import Variant
 from edgefl.learn.data.validation import Place
@@ -81,11 +81,11 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepResult:
     """What was chosen, by what, and how good that is on data that played no part in the choice."""
 
     choices: tuple[Choice, ...]
-    tested: Comparison
+    tested: ComparisonResult
 
     def text(self) -> str:
         """The tables, for a terminal or a Markdown file."""
@@ -120,13 +120,13 @@ def sweep(
     validation_from: Place = "devices",
     workers: int = 1,
     root: Path | None = None,
-    memory: Memory | None = None,
+    memory: ResultStore | None = None,
     watching: Watching | None = None,
     levels: Sequence[float] = LEVELS,
     baseline: str | None = None,
     play: Play | None = None,
     attempt: Play | None = None,
-) -> Sweep:
+) -> SweepResult:
     """Choose a setting of each family with `tuning_seeds` seeds, then play what was chosen with all `seeds`."""
     check([Variant(family.label, family.settings[0].run) for family in families], baseline)
     around: dict[str, Any] = {"workers": workers, "root": root, "memory": memory, "watching": watching}
@@ -143,7 +143,7 @@ def sweep(
     tell_of_guards(judged, tested)
     for line in cautions(choices):
         log.warning("%s", line)
-    return Sweep(choices, tested)
+    return SweepResult(choices, tested)
 
 
 def to_choose(run: RunFile, share: float, place: Place) -> RunFile:
@@ -178,7 +178,7 @@ def _chosen(family: Family, outcomes: Sequence[Outcome]) -> Choice:
     for outcome in outcomes:
         by_name.setdefault(outcome.label, []).append(outcome)
     runs = [by_name[_name(family, i)] for i in range(len(family.settings))]
-    measure = next((run.measure for each in runs for run in each if isinstance(run, Played)), "accuracy")
+    measure = next((run.measure for each in runs for run in each if isinstance(run, PlayedRun)), "accuracy")
     trials = tuple(_trial(setting, each, measure) for setting, each in zip(family.settings, runs, strict=True))
     try:
         return Choice(family.label, trials, choose(trials))
@@ -188,13 +188,13 @@ def _chosen(family: Family, outcomes: Sequence[Outcome]) -> Choice:
 
 def _trial(setting: Setting, outcomes: Sequence[Outcome], measure: str) -> Trial:
     """What came of the runs of a setting, if they were judged by validation data."""
-    played = [outcome for outcome in outcomes if isinstance(outcome, Played)]
+    played = [outcome for outcome in outcomes if isinstance(outcome, PlayedRun)]
     for run in played:
         if run.split != VALIDATION:
             raise ValueError(
                 f"{run.label}, seed {run.seed}: was judged by {run.split} data; nothing is chosen by these"
             )
-    failed = tuple(outcome.why for outcome in outcomes if not isinstance(outcome, Played))
+    failed = tuple(outcome.why for outcome in outcomes if not isinstance(outcome, PlayedRun))
     finite = [run for run in played if not run.diverged]
     rounds = round(median(run.done.rounds for run in finite)) if finite else setting.run.run.rounds
     diverged = tuple(run.done.rounds for run in played if run.diverged)

@@ -6,8 +6,8 @@ from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
-from edgefl.lab.comparison.outcomes import Failed, Outcome, Played
-from edgefl.lab.comparison.significance import Standing
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlayedRun
+from edgefl.lab.comparison.significance import VariantResult
 from edgefl.learn.evaluation import metrics
 from edgefl.learn.evaluation.figures import metric_of, title_of
 
@@ -54,10 +54,10 @@ BOUNDED = (
     " them; no paper does so, and guards.bounds = false plays the run without"
 )
 
-Line: TypeAlias = Score | Failed
+Line: TypeAlias = Score | FailedRun
 
 
-def score(run: Played, levels: Sequence[float]) -> Score:
+def score(run: PlayedRun, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
     curve = [-inf, *run.quality]
     numbers = metrics.summary([nan, *(run.judged or [run.last_report.scores.get(run.measure) or nan])], lower=run.lower)
@@ -93,14 +93,14 @@ def score(run: Played, levels: Sequence[float]) -> Score:
     )
 
 
-def other_figures(run: Played) -> tuple[str, ...]:
+def other_figures(run: PlayedRun) -> tuple[str, ...]:
     """What is told of a model beside what it is judged by."""
     names = next((report.scores for report in (*run.rounds, run.last_report) if report.scores), {})
     left_out = {run.measure, "loss"} if run.has_classes else {run.measure}
     return tuple(name for name in names if name not in left_out)
 
 
-def unsolved(run: Played) -> float:
+def unsolved(run: PlayedRun) -> float:
     """How many projections the stages had to give up; they count from the first round on."""
     stages = run.last_report.stages
     return sum(counted.get(word) or 0 for counted in stages.values() for word in UNSOLVED)
@@ -143,7 +143,7 @@ def scores(runs: Sequence[Outcome], levels: Sequence[float]) -> list[Line]:
     lines: list[Line] = []
     for label in dict.fromkeys(run.label for run in runs):
         each: list[Line] = [
-            run if isinstance(run, Failed) else score(run, levels) for run in runs if run.label == label
+            run if isinstance(run, FailedRun) else score(run, levels) for run in runs if run.label == label
         ]
         whole = [line for line in each if isinstance(line, Score)]
         finite = [line for line in whole if not line.diverged]
@@ -187,7 +187,7 @@ def _height(level: float, levelled: str, *, named: bool) -> str:
 
 
 def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
-    if isinstance(line, Failed):
+    if isinstance(line, FailedRun):
         return [line.label, str(line.seed), "failed", *["-"] * (width - 3)]
     counted = {
         "virtual s": "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}",
@@ -241,14 +241,16 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), line(rule), *(line(row) for row in rows)])
 
 
-def as_json(runs: Sequence[Outcome], levels: Sequence[float], standings: Sequence[Standing] = ()) -> dict[str, Any]:
+def as_json(
+    runs: Sequence[Outcome], levels: Sequence[float], standings: Sequence[VariantResult] = ()
+) -> dict[str, Any]:
     """Everything that was found, for machines."""
     return {
         "levels": list(levels),
         "scores": [asdict(line) for line in scores(runs, levels) if isinstance(line, Score)],
         "standings": [_without_nan(asdict(line)) for line in standings],
-        "runs": [run.as_json() for run in runs if isinstance(run, Played)],
-        "failed": [asdict(run) for run in runs if isinstance(run, Failed)],
+        "runs": [run.as_json() for run in runs if isinstance(run, PlayedRun)],
+        "failed": [asdict(run) for run in runs if isinstance(run, FailedRun)],
     }
 
 

@@ -8,9 +8,9 @@
     up=upcycled:mu=0.5:run.rounds=160     a key with a dot is any other key of the run file
     mine.sgd:Twice:lr=0.1                 an algorithm or a stage of your own, as a run file names it
 
-What all device halves share (lr, batch, epochs, weights, ...) is as the run file's own algorithm has it, defaults
-included, so that all entries train as much and are averaged in the same way unless one is told otherwise. The rest of
-the [algorithm] table belongs to the algorithm it names, and so does the file's [[aggregation]].
+What all device halves share (lr, batch, epochs, weights, ...) has the values of the run file's own algorithm, defaults
+included. So all entries train as much and are averaged in the same way, unless an entry sets another value. The rest
+of the [algorithm] table belongs to the algorithm it names, and so does the file's [[aggregation]].
 """
 
 from collections.abc import Container, Sequence

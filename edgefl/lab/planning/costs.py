@@ -29,7 +29,7 @@ NUMBER = 4e-6  # MB of a float32
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RoundSize:
     """What decides about the cost of a round: who is there, who answers, and how many MB one model or answer has."""
 
     devices: int
@@ -43,7 +43,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRound:
     """One point of the curve: medians and means of a few rounds."""
 
     devices: int
@@ -61,8 +61,8 @@ class Measured:
     lost: int
 
     @property
-    def size(self) -> Size:
-        return Size(self.devices, self.cohort, NUMBER * self.params)
+    def size(self) -> RoundSize:
+        return RoundSize(self.devices, self.cohort, NUMBER * self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Costs:
     """The constants of every quantity, one for each term, and how they were come by."""
 
     constants: Mapping[str, Sequence[float]]
-    points: Sequence[Measured]
+    points: Sequence[MeasuredRound]
     machine: Mapping[str, Any]
 
-    def of(self, quantity: str, size: Size) -> float:
+    def of(self, quantity: str, size: RoundSize) -> float:
         """What a round of this size costs."""
         return float(np.dot(self.constants[quantity], size.terms))
 
@@ -107,17 +107,17 @@ def _rounded(value: float) -> float:
 def load() -> Costs:
     """Those that come with the program."""
     table = json.loads(resources.files("edgefl.lab.planning").joinpath("measured.json").read_text(encoding="utf-8"))
-    return Costs(table["constants"], [Measured(**point) for point in table["points"]], table["machine"])
+    return Costs(table["constants"], [MeasuredRound(**point) for point in table["points"]], table["machine"])
 
 
-def fitted(points: Sequence[Measured], machine: Mapping[str, Any]) -> Costs:
+def fitted(points: Sequence[MeasuredRound], machine: Mapping[str, Any]) -> Costs:
     """Constants that are nowhere below zero and meet the points best, each by its own measure: small ones count too."""
     sizes = [point.size for point in points]
     constants = {name: fit(sizes, [getattr(point, name) for point in points]) for name in QUANTITIES}
     return Costs(constants, points, machine)
 
 
-def fit(sizes: Sequence[Size], values: Sequence[float]) -> list[float]:
+def fit(sizes: Sequence[RoundSize], values: Sequence[float]) -> list[float]:
     """The constants of one quantity; every choice of terms is tried, as there are only 31."""
     rows, target = np.array([size.terms for size in sizes]), np.asarray(values, float)
     relative, ones = rows / target[:, None], np.ones(len(target))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefl.base import seeds
-from edgefl.lab.planning.costs import Costs, Size
+from edgefl.lab.planning.costs import Costs, RoundSize
 from edgefl.lab.planning.demand import Demand
 from edgefl.system.hardware.profiles import Hardware
 
@@ -46,7 +46,7 @@ class Prediction:
 
 def predict(demand: Demand, costs: Costs) -> Prediction:
     """What the measured constants and the profiles of devices make of it."""
-    size = Size(demand.devices, demand.asked, (demand.down + demand.up) / 2e6)
+    size = RoundSize(demand.devices, demand.asked, (demand.down + demand.up) / 2e6)
     kinds = {kind: _seconds(demand, kind, 1.0) for kind in demand.fleet}
     waiting, late = _waiting(demand)
     coordinator, broker = costs.of("coordinator_cpu", size), costs.of("broker_cpu", size)
@@ -79,10 +79,13 @@ def concerns(demand: Demand, prediction: Prediction, limit_mb: float) -> Iterato
             f" {prediction.kinds[slow]:.0f} s; raise it, or let rounds.over_select take the fastest"
         )
     if prediction.serving > CROWDED * prediction.round:
-        yield "the server's own work is most of a round: it, and no device, is what a larger fleet would wait for"
+        yield "the server's own work takes most of a round: a larger fleet would wait for it, not for devices"
     if demand.down > limit_mb * 2**20:
         size = demand.down / 2**20
-        yield f"the model has {size:.0f} MiB, and a device takes agent.limit_mb = {limit_mb:g} unless it is told"
+        yield (
+            f"the model has {size:.0f} MiB, and a device accepts at most agent.limit_mb = {limit_mb:g} (MiB);"
+            " raise it in the agent files"
+        )
 
 
 def _seconds(demand: Demand, kind: str, noise: float) -> float:

@@ -10,8 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.base.vector import Array, Layout, State, Vector
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Budget, Site, Stage, Task, Update
+from edgefl.learn.contract import STRICT, Budget, Site, Task, Update
 from edgefl.learn.training.descent import pull
 from edgefl.learn.training.local import LocalTraining, gradient, walk
 
@@ -39,6 +38,3 @@ class Ditto(LocalTraining):
         start = self.own(task.params, state, site.model.layout)
         mine = walk(start, step, site, Budget(), batch=self.batch, batches=walked.steps)
         return self.update(task, site, walked), {"own": mine.params}
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)

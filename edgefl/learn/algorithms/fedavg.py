@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Stage
+from edgefl.learn.contract import STRICT
 from edgefl.learn.training.local import LocalTraining
 
 
@@ -14,6 +13,3 @@ class FedAvg(LocalTraining):
     """Local descent, then the mean."""
 
     name: Literal["fedavg"] = "fedavg"
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)

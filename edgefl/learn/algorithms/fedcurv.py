@@ -5,7 +5,7 @@ P = sum F_k and Q = sum F_k theta_k; a device takes its own share out and adds l
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,7 @@ class FedCurv(LocalTraining):
     """
 
     name: Literal["fedcurv"] = "fedcurv"
+    plain_steps: ClassVar[bool] = False
     lam: Annotated[float, Field(ge=0)] = 1e-4
 
     traits = Traits(one_model="devices pull towards where the others stood in the last round")
@@ -49,9 +50,6 @@ class FedCurv(LocalTraining):
         f = fisher(site, walked.params)
         update = self.update(task, site, walked, {"F": f})
         return update, {"F": f, "Q": f * (task.params + update.delta)}  # theta as the coordinator will compute it
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Curvature())

@@ -45,7 +45,7 @@ class Ensemble:
 
     traits = Traits(
         individual=True,
-        one_model="it adds each update to the model in hand to get the device's own model back",
+        one_model="it adds each update to the current model to recover the device's own model",
     )
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
@@ -55,7 +55,7 @@ class Ensemble:
         public = split(site, self.name)
         x, held_out = public.training.x, public.validation.x
         target = softmax(mean_logits(draft, site, x))
-        adam = Adam(site.model.layout, self.rate, self.steps)
+        adam = CosineAdam(site.model.layout, self.rate, self.steps)
 
         def step(w: Vector, rows: Array) -> Vector:
             z, pullback = site.model.vjp(w, x[rows])
@@ -96,7 +96,7 @@ def divergence(site: Site, x: Array, teacher: Array) -> Score:
     return far
 
 
-class Adam:
+class CosineAdam:
     """Adam whose rate falls along half a cosine from `rate` to zero at step `steps`."""
 
     def __init__(self, layout: Layout, rate: float, steps: int) -> None:

@@ -4,7 +4,7 @@ Device i minimises F_i(w) - <h_i, w> + alpha/2 ||w - x||^2 and then lowers h_i b
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ class FedDyn(LocalTraining):
     """FedProx with memory: the pull is to the received model, the tilt h_i remembers earlier rounds."""
 
     name: Literal["feddyn"] = "feddyn"
+    plain_steps: ClassVar[bool] = False
     alpha: Annotated[float, Field(gt=0)] = 0.01
 
     traits = Traits(one_model="what a device owes the others is counted from round to round")
@@ -35,9 +36,6 @@ class FedDyn(LocalTraining):
 
         walked = self.walk(task, site, step)
         return self.update(task, site, walked), {"h": h - pull(self.alpha, walked.params, task.params, k)}
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Dynamic(alpha=self.alpha))

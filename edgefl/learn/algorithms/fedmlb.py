@@ -1,14 +1,13 @@
 """FedMLB: local blocks must also work when frozen global blocks continue after them (Kim et al., 2022)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.base.vector import Array, State, Vector, norm
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Update
+from edgefl.learn.contract import STRICT, Site, Task, Update
 from edgefl.learn.losses import Loss, cross_entropy, log_softmax
 from edgefl.learn.models.blocks import inside
 from edgefl.learn.training.local import LocalTraining
@@ -20,6 +19,7 @@ class FedMLB(LocalTraining):
     """The local loss gets lambda1 times the paths' cross-entropy and lambda2 times KL(path || local), path means."""
 
     name: Literal["fedmlb"] = "fedmlb"
+    plain_steps: ClassVar[bool] = False
     lambda1: Annotated[float, Field(ge=0)] = 1.0
     lambda2: Annotated[float, Field(ge=0)] = 1.0
     clip: Annotated[float, Field(gt=0)] | None = 10.0  # the longest gradient, as in the authors' program
@@ -40,12 +40,6 @@ class FedMLB(LocalTraining):
             return sgd(w, g)
 
         return self.update(task, site, self.walk(task, site, step)), state
-
-    def rule(self) -> None:
-        """No step of it is plain."""
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
 
 def multi_level(  # noqa: PLR0917 - the paper's own symbols

@@ -1,14 +1,13 @@
 """FedNTD: the device keeps what the global model believes about the not-true classes (Lee et al., 2022)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.base.vector import Array, State, Vector
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Traits, Update
+from edgefl.learn.contract import STRICT, Site, Task, Traits, Update
 from edgefl.learn.losses import log_softmax
 from edgefl.learn.training.local import LocalTraining, loss_gradient
 from edgefl.learn.training.public import classified
@@ -19,6 +18,7 @@ class FedNTD(LocalTraining):
     """The local loss gets beta times the not-true distillation at temperature tau; beta = 0 is FedAvg."""
 
     name: Literal["fedntd"] = "fedntd"
+    plain_steps: ClassVar[bool] = False
     beta: Annotated[float, Field(ge=0)] = 1.0
     tau: Annotated[float, Field(gt=0)] = 1.0
 
@@ -34,12 +34,6 @@ class FedNTD(LocalTraining):
             return sgd(w, pullback(loss_gradient(site, z, y) + z.dtype.type(self.beta) * kept))
 
         return self.update(task, site, self.walk(task, site, step)), state
-
-    def rule(self) -> None:
-        """No step of it is plain."""
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
 
 def not_true(z: Array, y: Array, teacher: Array, tau: float) -> tuple[float, Array]:

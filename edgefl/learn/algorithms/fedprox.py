@@ -6,8 +6,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.base.vector import Layout, State
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Update
+from edgefl.learn.contract import STRICT, Site, Task, Update
 from edgefl.learn.privacy import Mechanism, Price, counted
 from edgefl.learn.training.local import LocalTraining, Rule, Walked
 
@@ -31,9 +30,6 @@ class FedProx(LocalTraining):
     def price(self, round: int, samples: int, layout: Layout) -> Price | None:  # noqa: ARG002 - every round costs
         """What a device must count when it has computed this round's update."""
         return None if self.privacy is None else Price(self.privacy, samples, self.mu, layout)
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
 
 def descend(training: LocalTraining, mu: float, privacy: Mechanism | None, task: Task, site: Site) -> Walked:

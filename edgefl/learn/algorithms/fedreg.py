@@ -7,7 +7,7 @@ projected so that, to first order, neither loss has grown since w_old.
 
 from collections.abc import Iterable, Iterator
 from itertools import cycle
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -15,8 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array, State, Vector, dot
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Update
+from edgefl.learn.contract import STRICT, Site, Task, Update
 from edgefl.learn.losses import Loss, cross_entropy, softmax
 from edgefl.learn.models.base import Model
 from edgefl.learn.training.local import LocalTraining, gradient, lone, per_pass, shuffled, walk
@@ -35,6 +34,7 @@ class FedReg(LocalTraining):
     """
 
     name: Literal["fedreg"] = "fedreg"
+    plain_steps: ClassVar[bool] = False
     batch: Annotated[int, Field(ge=1)] = 10
     epochs: Annotated[float, Field(gt=0)] = 20
     weights: Literal["samples", "uniform", "batch"] = "uniform"
@@ -75,12 +75,6 @@ class FedReg(LocalTraining):
         size, epochs = self.batch, self.epochs
         walked = walk(old, step, site, task.budget, batch=size, epochs=epochs, batches=self.batches, stream=stream)
         return self.update(task, site, walked), state
-
-    def rule(self) -> None:
-        """No step of it is plain."""
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
     def confuse(self, site: Site, old: Vector, x: Array, y: Array, step: float) -> Batch:
         """Pseudo data of one batch with these hyper-parameters."""

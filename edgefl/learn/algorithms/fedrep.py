@@ -19,6 +19,7 @@ class FedRep(PrivateParts):
     """`head_epochs` passes for the head, which stays, and then `epochs` for the body, which is averaged."""
 
     name: Literal["fedrep"] = "fedrep"
+    plain_steps: ClassVar[bool] = False  # each leaves a part of the weights where it is
     head_epochs: Annotated[float, Field(gt=0)] = 5
 
     keeps: ClassVar[str] = "the head"
@@ -26,9 +27,6 @@ class FedRep(PrivateParts):
 
     def chosen(self, layout: Layout) -> tuple[str, ...]:
         return last_layer(layout)
-
-    def rule(self) -> None:
-        """No step of it is plain: each leaves a part of the weights where it is."""
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         layout = site.model.layout

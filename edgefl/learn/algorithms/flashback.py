@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass as record
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -33,6 +33,7 @@ class Flashback(LocalTraining):
     """Distillation on the devices from the global model, and at the coordinator from all models of the round."""
 
     name: Literal["flashback"] = "flashback"
+    plain_steps: ClassVar[bool] = False
     lr: Annotated[float, Field(gt=0)] = 0.01
     batch: Annotated[int, Field(ge=1)] = 50
     epochs: Annotated[float, Field(gt=0)] = 5
@@ -49,7 +50,7 @@ class Flashback(LocalTraining):
     patience_on: Literal["loss", "accuracy"] = "loss"
     keep_start: bool = True
 
-    traits = Traits(one_model="devices are told what all of them together have seen of each class")
+    traits = Traits(one_model="devices receive what all of them together have seen of each class")
 
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         if server and "distill" not in server:
@@ -77,9 +78,6 @@ class Flashback(LocalTraining):
         walked = self.walk(task, site, step)
         told = {} if "told" in state else {"counts": site.data.take(rows).counts()}
         return self.update(task, site, walked, told), {"told": np.array(True)}
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         distill = Distill(
@@ -208,7 +206,7 @@ class Distill(PublicTraining):
 
     traits = Traits(
         individual=True,
-        one_model="it adds each update to the model in hand to get the device's own model back",
+        one_model="it adds each update to the current model to recover the device's own model",
         believes="the label counts that devices send",
     )
 
@@ -258,7 +256,7 @@ def register(state: State, draft: Draft, classes: int) -> State:
         if told is not None and told.shape == (classes,) and told.dtype.kind in "iu" and (told >= 0).all():
             known[device] = told.astype(np.int64)
     if not known:
-        raise ConfigError("aggregation 'distill': no device told its label counts; use algorithm.name = 'flashback'")
+        raise ConfigError("aggregation 'distill': no device sent its label counts; use algorithm.name = 'flashback'")
     known = {**dict.fromkeys(draft.updates, np.zeros(classes, np.int64)), **known}
     names = sorted(known)
     return {

@@ -123,9 +123,9 @@ def reduce_memory(counters: Mapping[str, int], order: Sequence[str], sampled: Se
 class Memory:
     """Server momentum that opposes no remembered device: m = beta1 m + step, projected, and carried over projected.
 
-    Each row is a device's decaying sum of updates, D = beta2 D + delta. A row that is not touched in a round only
-    gets a smaller scale: neither its numbers nor its products with other such rows change, so a round costs one pass
-    over the memory. Rows are arrays of their own and never written to, so nothing is copied and old states stay good.
+    Each row is a device's decaying sum of updates, D = beta2 D + delta. A row that is not touched in a round only gets
+    a smaller scale. Neither its numbers nor its products with other such rows change, so a round costs one pass over
+    the memory. Rows are arrays of their own and never written to, so nothing is copied and old states stay good.
 
     A late update enters the memory as a member's that had no part in the mean, after the round's own and as far as
     there is room; a fresh update of the same device wins. Size 0 is FedAvgM. Statistics are left alone.
@@ -203,8 +203,8 @@ def restrain(
 ) -> tuple[Vector, State]:
     """The nearest vector to `mo` that opposes no row, part by part; and what is worth keeping of the computation.
 
-    `gram` has the products of the rows without their scales, one matrix per part: a constraint <y, row> >= 0 does not
-    care about lengths, except that a row decayed to nothing is left out.
+    `gram` has the products of the rows without their scales, one matrix per part. A constraint <y, row> >= 0 does not
+    depend on lengths; only a row that has decayed to zero is left out.
     """
     mt, n = mo.copy(), len(memory.rows)
     gram, unsolved, largest, before, after = np.zeros((len(slices), n, n)), 0, 0.0, 0.0, 0.0

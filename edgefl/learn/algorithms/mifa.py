@@ -24,7 +24,7 @@ class MIFA(LocalTraining):
     weights: Literal["uniform"] = "uniform"  # every device has its row, and every row counts the same
 
     def stages(self) -> tuple[Stage, ...]:
-        return Mean(), Table()
+        return Mean(), UpdateTable()
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -37,11 +37,11 @@ class MIFAM(LocalTraining):
     rate: Annotated[float, Field(gt=0)] = 1.0
 
     def stages(self) -> tuple[Stage, ...]:
-        return Mean(), Table(), Momentum(beta=self.beta, rate=self.rate)
+        return Mean(), UpdateTable(), Momentum(beta=self.beta, rate=self.rate)
 
 
 @dataclass(frozen=True, config=STRICT)
-class Table:
+class UpdateTable:
     """The step is the mean over the whole fleet of each device's newest update.
 
     Statistics keep the step they have, the mean of who answered: a zero for an unseen device would falsify them. A

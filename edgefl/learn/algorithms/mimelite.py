@@ -1,7 +1,7 @@
 """MimeLite: devices walk with the server's momentum, frozen for the round (Karimireddy et al., 2021)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,6 +19,7 @@ class MimeLite(LocalTraining):
     """A local step follows (1 - beta) g + beta m; besides its model a device sends its full gradient at the old one."""
 
     name: Literal["mimelite"] = "mimelite"
+    plain_steps: ClassVar[bool] = False
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     traits = Traits(one_model="devices follow statistics of gradients at the model they received")
@@ -36,9 +37,6 @@ class MimeLite(LocalTraining):
 
         full = full_gradient(site, task.params, self.batch)
         return self.update(task, site, self.walk(task, site, step), {"gradient": full}), state
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Statistics(beta=self.beta))

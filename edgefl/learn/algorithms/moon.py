@@ -7,8 +7,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.base.vector import Array, State, Vector
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Traits, Update
+from edgefl.learn.contract import STRICT, Site, Task, Traits, Update
 from edgefl.learn.models.blocks import inside
 from edgefl.learn.training.local import LocalTraining, Rule, Step, loss_gradient
 from edgefl.learn.training.public import classified
@@ -47,9 +46,6 @@ class Moon(LocalTraining):
             return sgd(w, pullback(np.concatenate([dz, h.dtype.type(self.mu) * dh], axis=1)))
 
         return step
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
 
 def contrast(h: Array, towards: Array, away: Array, tau: float) -> tuple[float, Array]:

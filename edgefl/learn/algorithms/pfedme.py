@@ -4,7 +4,7 @@ For each mini-batch the device goes down f(theta) + lam/2 ||theta - w||^2 in `in
 w by lr lam (theta - w). The coordinator goes `beta` of the way to the mean of all w. Theta is the device's own model.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ class PFedMe(LocalTraining):
     """`lr` is the step of the shared model, `own_lr` that of the device's own; lr lam should stay below one."""
 
     name: Literal["pfedme"] = "pfedme"
+    plain_steps: ClassVar[bool] = False
     lr: Annotated[float, Field(gt=0)] = 0.005
     weights: Literal["samples", "uniform", "batch"] = "uniform"
     lam: Annotated[float, Field(gt=0)] = 15.0
@@ -47,9 +48,6 @@ class PFedMe(LocalTraining):
 
         walked = self.walk(task, site, step)
         return self.update(task, site, walked), {"own": theta}
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(),) if self.beta == 1 else (Mean(), Scale(factor=self.beta))

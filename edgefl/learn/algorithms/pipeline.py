@@ -3,8 +3,9 @@
 A free round asks no device. An algorithm has such rounds (`free_rounds`), one stage makes the model's step in them
 (`makes_free_rounds`), and each other stage says whether it has something to do without devices (`without_devices`).
 
-A stage that outvotes single devices (`Outvoting`) stands in front: whatever looked at the answers before it, believes
-something that it does not vote on (`believes`), or makes the step anew behind it (`makes_step`) would let them in.
+A stage that outvotes single devices (`Outvoting`) must come first. Three kinds of other stages would let those devices
+in again: one that looks at the answers before it, one that relies on a claim without a vote (`believes`), and one that
+makes the step anew after it (`makes_step`).
 """
 
 from collections.abc import Sequence

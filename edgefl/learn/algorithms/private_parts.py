@@ -15,8 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array, Layout, State, Vector
-from edgefl.learn.aggregation import Mean
-from edgefl.learn.contract import STRICT, Site, Stage, Task, Update
+from edgefl.learn.contract import STRICT, Site, Task, Update
 from edgefl.learn.training.local import LocalTraining, Walked
 
 log = logging.getLogger(__name__)
@@ -72,9 +71,6 @@ class PrivateParts(LocalTraining):
         private, update = self.mask(site.model.layout), self.update(begun, site, walked)
         delta = np.where(private, update.delta.dtype.type(0), update.delta)
         return replace(update, delta=delta), {KEPT: walked.params[private]}
-
-    def stages(self) -> tuple[Stage, ...]:
-        return (Mean(),)
 
 
 def matching(layout: Layout, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ The coordinator keeps c, each device its own c_i, all zero at the start; a local
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,6 +22,7 @@ class Scaffold(LocalTraining):
     """Local descent along g - c_i + c; `rate` is the server's learning rate."""
 
     name: Literal["scaffold"] = "scaffold"
+    plain_steps: ClassVar[bool] = False
     rate: Annotated[float, Field(gt=0)] = 1.0
 
     traits = Traits(one_model="devices correct their drift by the mean of all control variates at one model")
@@ -42,9 +43,6 @@ class Scaffold(LocalTraining):
         dc = (task.params - walked.params) / task.params.dtype.type(gain(walked.steps, self.momentum) * self.lr) - c
         dc[k:] = 0
         return self.update(task, site, walked, {"dc": dc}), {"c_i": c_i + dc}
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Scale(factor=self.rate), Variates())

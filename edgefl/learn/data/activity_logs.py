@@ -1,7 +1,8 @@
 """What a phone at the waist measures while its owner walks, climbs stairs, sits, stands or lies: logs for the tutorial.
 
-Of real people (UCI HAR) where the set is in the data root, otherwise of people who are made up: each of them carries
-the phone a little differently, and has a gait of its own. In both, a model of one person is poor at another one.
+The logs are of real people (UCI HAR) where that set is in the data root, otherwise of made-up people. Each of these
+carries the phone a little differently, and has an own gait. In both cases a model of one person predicts poorly for
+another.
 """
 
 from collections.abc import Iterator, Sequence

@@ -78,8 +78,8 @@ def binary_digits(values: Array, count: int = DIGITS) -> Array:
 def summed_rows(samples: int, left_out: LeftOut) -> Array:
     """Return the numbers of those rows over which sums may leave the device.
 
-    What a device tells of its training data as a sum (label counts, a loss) is over these rows and no others, so that
-    two sums never differ by fewer than `FEWEST` rows (device_agent/durable/counted_rows.py).
+    Every sum over its training data that a device sends (label counts, a loss) is over exactly these rows. So two sums
+    never differ by fewer than `FEWEST` rows (device_agent/durable/counted_rows.py).
     """
     rows = np.arange(samples)
     return rows[:0] if left_out is None else np.delete(rows, np.array(left_out, np.int64)) if left_out else rows

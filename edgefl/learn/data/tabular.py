@@ -18,7 +18,7 @@ SHOWN = 12  # titles that are named in a note
 
 
 @dataclass(frozen=True, slots=True)
-class Usable:
+class UsableRows:
     """The rows of a table without what is missing, in their order."""
 
     x: Array
@@ -89,7 +89,7 @@ def _bytes_of(first: Array, x: Array, window: int) -> int:
     return len(first) * window * (4 * int(x.shape[1]) + 8)
 
 
-def _in_order(table: Table, reading: Reading, rows: Usable, labels: Labels) -> Source:
+def _in_order(table: Table, reading: Reading, rows: UsableRows, labels: Labels) -> Source:
     """Samples whose order matters: windows, or rows that have a time."""
     length = reading.window or 1
     majority = reading.window_label == "majority"
@@ -149,7 +149,7 @@ def _labels(table: Table) -> Labels:
 # ---- what is missing -------------------------------------------------------------------------------------------------
 
 
-def usable(table: Table, reading: Reading) -> Usable:
+def usable(table: Table, reading: Reading) -> UsableRows:
     """The rows that can be used, in order; of `data.empty` depends what becomes of the others."""
     n, times = len(table.x), table.times
     missing = np.asarray(np.isnan(table.x).any(axis=1))
@@ -169,10 +169,10 @@ def usable(table: Table, reading: Reading) -> Usable:
     # What was left out is a gap as well: the next row begins a segment, as does the first of what follows a beginning.
     marks = np.cumsum(begins | bad)
     begins = np.r_[True, np.diff(marks[good]) > 0] if len(good) else np.zeros(0, bool)
-    return Usable(x[good], rows[good], begins, order.group[good])
+    return UsableRows(x[good], rows[good], begins, order.group[good])
 
 
-def _order(table: Table, reading: Reading, kept: Array) -> windows.Ordered:
+def _order(table: Table, reading: Reading, kept: Array) -> windows.OrderedRows:
     """Rows of a table whose order does not matter stay where they are."""
     breaks = np.zeros(len(table.x), bool)
     breaks[[first for first, _ in table.files if first < len(breaks)]] = True
@@ -181,7 +181,7 @@ def _order(table: Table, reading: Reading, kept: Array) -> windows.Ordered:
     order = windows.ordered(len(kept), times, groups, breaks[kept], reading.gap)
     if reading.window is None and table.times is None:
         back = np.argsort(order.rows, kind="stable")
-        return windows.Ordered(order.rows[back], order.begins[back], order.group[back])
+        return windows.OrderedRows(order.rows[back], order.begins[back], order.group[back])
     return order
 
 
@@ -210,7 +210,7 @@ def _refuse(table: Table, row: int) -> None:
 # ---- what was seen ---------------------------------------------------------------------------------------------------
 
 
-def notes(table: Table, rows: Usable, dropped: int) -> tuple[str, ...]:
+def notes(table: Table, rows: UsableRows, dropped: int) -> tuple[str, ...]:
     """What is worth knowing about a table, a line each."""
     more = f" and {len(table.titles) - SHOWN} more" if len(table.titles) > SHOWN else ""
     lines = [f"{len(table.x)} rows, columns {', '.join(table.titles[:SHOWN])}{more}"]

@@ -28,7 +28,7 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ValidationSplit:
     """Rows of the training part: what is left at the coordinator and on each device, and what is judged by."""
 
     public: Array
@@ -36,7 +36,9 @@ class Cut:
     validation: Array
 
 
-def cut(public: Array, devices: Sequence[Array], names: Sequence[str], validation: Validation, seed: int) -> Cut:
+def cut(
+    public: Array, devices: Sequence[Array], names: Sequence[str], validation: Validation, seed: int
+) -> ValidationSplit:
     """Cut the validation part out of these rows; no row is in two places."""
     parts = [_trained_on(rows, name, validation.held_back, seed) for rows, name in zip(devices, names, strict=True)]
     if validation.place == "public":
@@ -46,7 +48,7 @@ def cut(public: Array, devices: Sequence[Array], names: Sequence[str], validatio
                 " task.public, or leave the key out"
             )
         rest, judged = _divided(public, validation.share, seed, "public")
-        return Cut(rest, tuple(parts), judged)
+        return ValidationSplit(rest, tuple(parts), judged)
     both = [_divided(rows, validation.share, seed, name) for rows, name in zip(parts, names, strict=True)]
     judged = np.sort(np.concatenate([judged for _, judged in both]))
     if not len(judged):
@@ -54,7 +56,7 @@ def cut(public: Array, devices: Sequence[Array], names: Sequence[str], validatio
             f"evaluation.validation = {validation.share}: no device has samples enough to set that share aside;"
             " raise it, or ask for fewer devices"
         )
-    return Cut(public, tuple(rest for rest, _ in both), judged)
+    return ValidationSplit(public, tuple(rest for rest, _ in both), judged)
 
 
 def _trained_on(rows: Array, name: str, held_back: float | None, seed: int) -> Array:

@@ -1,8 +1,8 @@
 """Rows in their order as samples: windows that never reach over a gap, and parts that share no row.
 
 Rows are divided into segments: stretches of one group in which nothing is missing. A window lies inside a segment.
-What is held back are whole blocks of rows, one of every five, so that no row of a training window is in one that is
-held back, however much windows overlap. Which ones does not change when rows are added behind.
+Whole blocks of rows are held back, one of every five. So no row of a training window is in a held-back one, however
+much windows overlap. Which ones does not change when rows are added behind.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ FEWEST = 16  # rows of a block, at least, where it is not cut smaller
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedRows:
     """Where each row of a table goes, and where segments begin in that order."""
 
     rows: Array  # numbers of rows, group by group, each in the order of time
@@ -31,19 +31,19 @@ class Ordered:
 
 def ordered(
     n: int, times: Array | None, groups: Sequence[str] | None, breaks: Array, gap: float | None = None
-) -> Ordered:
+) -> OrderedRows:
     """Rows put in order. `breaks` marks those before which something is missing; times, if known, tell it better."""
     number = _numbered(n, groups)
     rows = np.lexsort((np.arange(n), np.zeros(n) if times is None else times, number))
     group = number[rows]
     begins = np.r_[True, group[1:] != group[:-1]] if n else np.zeros(0, bool)
     if times is None:
-        return Ordered(rows, begins | breaks[rows], group)
+        return OrderedRows(rows, begins | breaks[rows], group)
     steps = np.diff(times[rows])
     if gap is None:
         usual = steps[(steps > 0) & ~begins[1:]]
         gap = USUAL * float(np.median(usual)) if len(usual) else np.inf
-    return Ordered(rows, begins | np.r_[True, steps > gap] if n else begins, group)
+    return OrderedRows(rows, begins | np.r_[True, steps > gap] if n else begins, group)
 
 
 def _numbered(n: int, groups: Sequence[str] | None) -> Array:

@@ -68,7 +68,7 @@ class Descent(Protocol):
 
 
 @runtime_checkable
-class Descending(Protocol):
+class DescendingModel(Protocol):
     """A model that may take whole steps by itself."""
 
     def descent(self, loss: str, rule: Rule, w: Vector) -> Descent | None:
@@ -89,9 +89,9 @@ class Interruptible(Protocol):
         ...
 
 
-def descends(model: object) -> TypeGuard[Descending]:
+def descends(model: object) -> TypeGuard[DescendingModel]:
     """As isinstance has it, which takes longer than a small step."""
-    return issubclass(type(model), Descending)
+    return issubclass(type(model), DescendingModel)
 
 
 def interruptible(model: object) -> TypeGuard[Interruptible]:

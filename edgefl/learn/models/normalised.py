@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array, Layout, Vector
-from edgefl.learn.models.base import Descending, Descent, Model
+from edgefl.learn.models.base import DescendingModel, Descent, Model
 from edgefl.learn.models.blocks import inside
 from edgefl.learn.models.rule import Rule
 
@@ -52,7 +52,7 @@ class Normalised:
 
     def descent(self, loss: str, rule: Rule, w: Vector) -> "Walk | None":
         """A walk of the inner network, on raw units; None if it takes no such steps."""
-        walk = self.inner.descent(loss, rule, w) if isinstance(self.inner, Descending) else None
+        walk = self.inner.descent(loss, rule, w) if isinstance(self.inner, DescendingModel) else None
         return None if walk is None else Walk(walk, self.samples)
 
     def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:

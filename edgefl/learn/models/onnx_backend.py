@@ -3,8 +3,8 @@
 Weights go in as slices of the flat vector and gradients come out into slices of a new one, both in place. What the
 forward pass keeps for the pullback is written into arrays of ours and read from there, never copied.
 
-No memory is handed over on the word of a graph: names, types and shapes are those of the layout and the batch
-(`onnx_bindings`), and onnxruntime refuses to write a result of another shape than that of the memory bound for it.
+What a graph declares never decides about memory: names, types and shapes are those of the layout and the batch
+(`onnx_bindings`). onnxruntime refuses to write a result whose shape differs from that of the memory bound for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from edgefl.learn.models.onnx_bindings import Bindings
 from edgefl.learn.models.onnx_descent import Lane, aligned_copy
 from edgefl.learn.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64
 from edgefl.learn.models.onnx_guard import Signature
-from edgefl.learn.models.onnx_handover import Kept, cut, fresh
+from edgefl.learn.models.onnx_handover import ForwardValues, cut, fresh
 from edgefl.learn.models.onnx_masks import drawn
 from edgefl.learn.models.onnx_session import loaded, run, run_options
 from edgefl.learn.models.rule import Rule, StepPlan
@@ -63,7 +63,7 @@ class OnnxModel:
         self._frozen = {f"frozen.{name}": aligned_copy(array) for name, array in bundle.frozen.items()}
         self._threads, self._batch, self._frugal = threads, batch, frugal
         self._bindings = Bindings(bundle, memory, outputs)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, GraphSession] = {}
         self._running = run_options()
         trained, k = len(self.layout.names) - self.layout.buffers, self.layout.trainable
         named = list(zip(self.layout.names, self.layout.slices, strict=True))
@@ -163,8 +163,13 @@ class OnnxModel:
         return np.ascontiguousarray(x, self._bundle.dtype)
 
     def _run(
-        self, graph: str, w: Vector, feeds: Mapping[str, Array], out: Vector | None = None, kept: Kept | None = None
-    ) -> "Outcome":
+        self,
+        graph: str,
+        w: Vector,
+        feeds: Mapping[str, Array],
+        out: Vector | None = None,
+        kept: ForwardValues | None = None,
+    ) -> "GraphResult":
         signature = self._signature(graph, len(feeds["x"]))
         if graph not in self._sessions:
             kind = "grad." if graph.endswith("backward") else "new."
@@ -172,7 +177,7 @@ class OnnxModel:
             self._tidy()  # before, so that what was needed for imports and what is needed now never add up
             file = getattr(self._bundle, graph)
             session = loaded(file, self._threads, frugal=self._frugal)
-            self._sessions[graph] = Session(session, signature, self.layout, places, self._frozen)
+            self._sessions[graph] = GraphSession(session, signature, self.layout, places, self._frozen)
             self._tidy()
         return self._sessions[graph].run(signature, self._running, w, feeds, out, kept)
 
@@ -199,7 +204,7 @@ class OnnxModel:
             release_code()
 
 
-class Session:
+class GraphSession:
     """One graph, loaded; its weights are read where they lie in the flat vector."""
 
     def __init__(
@@ -234,8 +239,8 @@ class Session:
         w: Vector,
         feeds: Mapping[str, Array],
         out: Vector | None = None,
-        kept: Kept | None = None,
-    ) -> "Outcome":
+        kept: ForwardValues | None = None,
+    ) -> "GraphResult":
         """The graph's result, and what it hands over; what has a place in `out` is written there.
 
         `kept` is what another graph has handed over to this one. All memory is ours: what onnxruntime allocates for
@@ -258,7 +263,7 @@ class Session:
         run(self._session, bind, options)
         return outcome
 
-    def _outcome(self, signature: Signature, batch: int) -> "Outcome":
+    def _outcome(self, signature: Signature, batch: int) -> "GraphResult":
         """Return memory for the outputs of a run with this number of samples."""
         bind, result = self._binding, NOTHING
         if self._result:
@@ -271,7 +276,7 @@ class Session:
         if self._moved("made", block.place):
             for name, part in block.cut.parts.items():
                 bind.bind_output(name, "cpu", 0, part.dtype, part.shape, block.address(part))
-        return Outcome(result, block)
+        return GraphResult(result, block)
 
     def _moved(self, what: str, place: object) -> bool:
         """Whether it must be bound again; the allocator often gives the same memory again."""
@@ -279,8 +284,8 @@ class Session:
         return before != place
 
 
-class Outcome(NamedTuple):
+class GraphResult(NamedTuple):
     """What a graph gives."""
 
     result: Array  # logits or dx
-    kept: Kept  # for the pullback
+    kept: ForwardValues  # for the pullback

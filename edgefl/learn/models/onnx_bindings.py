@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 
 from edgefl.base.errors import RemoteError
 from edgefl.learn.models.onnx.bundle import Bundle
-from edgefl.learn.models.onnx_file import FLOAT, INT64, Graph, read_file
+from edgefl.learn.models.onnx_file import FLOAT, INT64, OnnxGraph, read_file
 from edgefl.learn.models.onnx_guard import Signature, verify
-from edgefl.learn.models.onnx_values import Known
+from edgefl.learn.models.onnx_values import ValueType
 
 RESULTS = {"forward": "logits", "training": "logits", "input_gradient": "dx"}  # what callers get
 OURS = ("w.", "frozen.", "new.", "grad.", "mask.")
@@ -24,16 +24,18 @@ class Bindings:
         """`limit` is the memory in bytes that a graph may need; `outputs` how many a sample has, if that is known."""
         self._bundle, self._limit, self._outputs = bundle, limit, outputs
         layout = bundle.layout
-        tensors = {name: Known(FLOAT, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        tensors = {
+            name: ValueType(FLOAT, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)
+        }
         if len(tensors) != len(layout.names):
             raise RemoteError("model.layout", "the layout names a tensor twice")
         trained = len(layout.names) - layout.buffers
         self._weights = {f"w.{name}": value for name, value in tensors.items()}
-        self._frozen = {f"frozen.{name}": Known(FLOAT, array.shape) for name, array in bundle.frozen.items()}
+        self._frozen = {f"frozen.{name}": ValueType(FLOAT, array.shape) for name, array in bundle.frozen.items()}
         self._gradients = {f"grad.{name}": tensors[name] for name in layout.names[:trained]}
         self._statistics = {f"new.{name}": tensors[name] for name in layout.names[trained:]}
         self._trained = layout.names[:trained]
-        self._files: dict[str, Graph] = {}
+        self._files: dict[str, OnnxGraph] = {}
         self._known: dict[tuple[str, int, int], Signature] = {}
 
     def signature(self, graph: str, batch: int, steps: int = 1) -> Signature:
@@ -43,7 +45,7 @@ class Bindings:
             self._known[graph, batch, steps] = check
         return self._known[graph, batch, steps]
 
-    def handed(self, graph: str, batch: int) -> dict[str, Known]:
+    def handed(self, graph: str, batch: int) -> dict[str, ValueType]:
         """What a training graph hands over to its pullback."""
         outputs = self.signature(graph, batch).outputs
         return {name: value for name, value in outputs.items() if name != "logits" and name not in self._statistics}
@@ -88,47 +90,47 @@ class Bindings:
             **states,
             **fixed,
             **self._frozen,
-            **dict.fromkeys(("gain", *plan.terms), Known(FLOAT, ())),
+            **dict.fromkeys(("gain", *plan.terms), ValueType(FLOAT, ())),
             **self._masks(batch),
-            "xs": Known(x.type, (steps, *x.shape)),
-            "ys": Known(INT64, (steps, batch)) if classes else Known(FLOAT, (steps, batch, outputs)),
+            "xs": ValueType(x.type, (steps, *x.shape)),
+            "ys": ValueType(INT64, (steps, batch)) if classes else ValueType(FLOAT, (steps, batch, outputs)),
         }
         steady = {*states, *fixed, *self._frozen, "gain", *plan.terms}
         signature = verify(self._file("descent"), offered, steady, batch=batch, limit=self._limit, steps=steps)
         expected = {f"to.{name}": value for name, value in weights.items()}
         expected |= {f"velocity_to.{name}": weights[name] for name in velocities}
-        expected["losses"] = Known(FLOAT, (steps,))
+        expected["losses"] = ValueType(FLOAT, (steps,))
         _same(signature.outputs, expected, expected)
         return signature
 
-    def _file(self, graph: str) -> Graph:
+    def _file(self, graph: str) -> OnnxGraph:
         """The graph, read once: it is checked for each size that it is used with."""
         if graph not in self._files:
             self._files[graph] = read_file(getattr(self._bundle, graph))
         return self._files[graph]
 
-    def _input(self, batch: int) -> Known:
-        return Known(INT64 if self._bundle.dtype == "int64" else FLOAT, (batch, *self._bundle.shape))
+    def _input(self, batch: int) -> ValueType:
+        return ValueType(INT64 if self._bundle.dtype == "int64" else FLOAT, (batch, *self._bundle.shape))
 
-    def _masks(self, batch: int) -> dict[str, Known]:
+    def _masks(self, batch: int) -> dict[str, ValueType]:
         masks = {}
         for mask in self._bundle.masks:
             if not mask.name.startswith("mask.") or mask.name in masks:
                 raise RemoteError("model.binding", f"the mask '{mask.name}' is there twice, or is none")
-            masks[mask.name] = Known(FLOAT, tuple(-d * batch if d < 0 else d for d in mask.shape))
+            masks[mask.name] = ValueType(FLOAT, tuple(-d * batch if d < 0 else d for d in mask.shape))
         return masks
 
-    def _result(self, kind: str, batch: int, signature: Signature) -> Known:
+    def _result(self, kind: str, batch: int, signature: Signature) -> ValueType:
         """Outputs have a row for each sample; how many there are in a row, only the job knows."""
         if kind == "input_gradient":
             return self._input(batch)
-        logits = signature.outputs.get("logits", Known(FLOAT, ()))
+        logits = signature.outputs.get("logits", ValueType(FLOAT, ()))
         if self._outputs is not None:
-            return Known(FLOAT, (batch, self._outputs))
-        return Known(FLOAT, (batch, *logits.shape[1:]))
+            return ValueType(FLOAT, (batch, self._outputs))
+        return ValueType(FLOAT, (batch, *logits.shape[1:]))
 
 
-def _same(given: Mapping[str, Known], expected: Mapping[str, Known], needed: Iterable[str]) -> None:
+def _same(given: Mapping[str, ValueType], expected: Mapping[str, ValueType], needed: Iterable[str]) -> None:
     for name in needed:
         if name not in given:
             raise RemoteError("model.binding", f"the graph does not give '{name}'")

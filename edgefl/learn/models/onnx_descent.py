@@ -1,8 +1,8 @@
 """Walking with a bundle's graph of whole steps: weights in, weights out, nothing bound or copied in between.
 
 A lane has two sets of weights. A call reads one and writes the other, the next call goes back the other way: both
-directions are bound once. Each tensor begins at a line of the cache, as it does where onnxruntime allocates it: some
-kernels sum in another order elsewhere, and how many steps a call takes must not change a bit.
+directions are bound once. Each tensor begins at a line of the cache, as onnxruntime allocates it: some kernels sum in
+another order elsewhere. The number of steps in a call must not change a bit.
 
 Lanes share a session and nothing else, so each thread can walk in its own.
 """
@@ -30,7 +30,7 @@ LARGE = 2**20  # weights: their steps are so long that each may have a call of i
 Signed: TypeAlias = Callable[[int, int], Signature]  # what the graph binds for each number of mini-batches of this size
 
 
-class Call(NamedTuple):
+class BoundCall(NamedTuple):
     """All that is bound for calls of one size, and where its arguments are written."""
 
     ways: tuple[onnxruntime.IOBinding, onnxruntime.IOBinding]  # from the first set of weights to the second, and back
@@ -62,7 +62,7 @@ class Lane:
         self._weights = aligned((sets, size), np.float32), aligned((sets, size), np.float32)
         self._anchor = aligned((size,) if "pull" in terms else (0,), np.float32)
         self._scalars = {term: np.zeros((), np.float32) for term in terms}
-        self._calls: dict[tuple[int, int], Call] = {}
+        self._calls: dict[tuple[int, int], BoundCall] = {}
         self._samples: dict[int, Array] = {}  # by the size of a mini-batch: calls of any length write here
         self._at, self._rate, self._options = 0, 0.0, run_options()
 
@@ -123,7 +123,7 @@ class Lane:
         """Leave its memory to the next walk."""
         self._closed(self)
 
-    def _bound(self, steps: int, batch: int) -> Call:
+    def _bound(self, steps: int, batch: int) -> BoundCall:
         """Memory and bindings for calls of a new size, once the graph has been checked for it."""
         signature = self._signed(steps, batch)
         inputs = signature.inputs
@@ -136,7 +136,7 @@ class Lane:
         gain, losses = np.zeros((), np.float32), np.zeros(steps, np.float32)
         fixed = {"xs": x, "ys": y, "gain": gain, **self._scalars, **masks, **self._frozen}
         there, back = (self._way(signature, fixed, losses, at) for at in (0, 1))
-        self._calls[steps, batch] = Call((there, back), x, y, gain, losses, masks)
+        self._calls[steps, batch] = BoundCall((there, back), x, y, gain, losses, masks)
         return self._calls[steps, batch]
 
     def _way(self, signature: Signature, fixed: dict[str, Array], losses: Array, at: int) -> onnxruntime.IOBinding:

@@ -1,7 +1,7 @@
 """From any torch module to a bundle of plain ONNX graphs that compute its outputs and their pullback.
 
-The module is traced together with its gradient (`onnx.tracing`), each torch operator is translated to standard ONNX
-(`onnx.translate`), and the joint graph is cut where the gradient of the outputs comes in (`onnx.split`).
+The module is traced together with its gradient (`onnx.tracing`), and each torch operator is translated to standard
+ONNX (`onnx.translate`). Then the joint graph is cut where the gradient of the outputs comes in (`onnx.split`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

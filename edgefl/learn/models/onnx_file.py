@@ -1,7 +1,7 @@
 """An ONNX file, read with nothing but the standard library, and strictly.
 
-onnxruntime must see the same graph as we do. So what two readers of protobuf could understand in two ways is refused: a
-field that we do not know, one of another wire type than it should have, one that is given twice.
+onnxruntime must see the same graph as we do. So everything that two readers of protobuf could understand differently
+is refused: an unknown field, a field of the wrong wire type, a field that is given twice.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -24,12 +24,12 @@ FORMAT = {FLOAT: "f", INT32: "i", INT64: "q", BOOL: "?", DOUBLE: "d"}  # of `str
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Dim: TypeAlias = "int | str | None"  # text: a multiple of the batch size (`16N`), or `K` mini-batches; None: not said
-Attribute: TypeAlias = "int | float | str | tuple[int, ...] | Tensor | Graph | None"  # None: no node reads it
+Attribute: TypeAlias = "int | float | str | tuple[int, ...] | OnnxTensor | OnnxGraph | None"  # None: no node reads it
 Fields: TypeAlias = "dict[int, list[int | memoryview]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class OnnxTensor:
     """A constant; its content lies in the file."""
 
     name: str
@@ -47,7 +47,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class OnnxValue:
     """What the file says about a value: its type and sizes."""
 
     name: str
@@ -56,7 +56,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OnnxNode:
     """A call of an operator."""
 
     op: str
@@ -66,28 +66,28 @@ class Node:
 
 
 @dataclass(slots=True)
-class Graph:
+class OnnxGraph:
     """What matters of a graph."""
 
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Tensor] = field(default_factory=dict)
-    inputs: list[Value] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-    value_info: list[Value] = field(default_factory=list)  # about values in between
+    nodes: list[OnnxNode] = field(default_factory=list)
+    constants: dict[str, OnnxTensor] = field(default_factory=dict)
+    inputs: list[OnnxValue] = field(default_factory=list)
+    outputs: list[OnnxValue] = field(default_factory=list)
+    value_info: list[OnnxValue] = field(default_factory=list)  # about values in between
 
-    def bodies(self) -> "Iterator[Graph]":
+    def bodies(self) -> "Iterator[OnnxGraph]":
         """The graphs inside its nodes."""
         for node in self.nodes:
             for attribute in node.attributes.values():
-                if isinstance(attribute, Graph):
+                if isinstance(attribute, OnnxGraph):
                     yield attribute
                     yield from attribute.bodies()
 
-    def tensors(self) -> "Iterator[Tensor]":
+    def tensors(self) -> "Iterator[OnnxTensor]":
         """Its constants, those inside its nodes too."""
         yield from self.constants.values()
         for node in self.nodes:
-            yield from (attribute for attribute in node.attributes.values() if isinstance(attribute, Tensor))
+            yield from (attribute for attribute in node.attributes.values() if isinstance(attribute, OnnxTensor))
 
 
 # Of each message: which fields there may be, and how they are written; those that may come more than once are negative.
@@ -112,7 +112,7 @@ UNREAD = {4, 5, 7, 10, 11}  # where a constant keeps its numbers if they are not
 FILLED = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9}  # which field an attribute of each type fills
 
 
-def read_file(data: bytes) -> Graph:
+def read_file(data: bytes) -> OnnxGraph:
     """The graph of an ONNX file; RemoteError if it is none, or one that must not run."""
     try:
         return _model(memoryview(data))
@@ -120,7 +120,7 @@ def read_file(data: bytes) -> Graph:
         raise RemoteError("model.malformed", f"not an ONNX graph: {error}") from None
 
 
-def _model(data: memoryview) -> Graph:
+def _model(data: memoryview) -> OnnxGraph:
     for number, _, _ in wire_fields(data):
         if number in (20, 25):
             raise RemoteError(
@@ -144,7 +144,7 @@ def _standard(domain: str) -> None:
         raise RemoteError("model.domain", f"the graph uses operators of '{domain}'; only standard ONNX may be used")
 
 
-def _graph(data: memoryview, *, depth: int) -> Graph:
+def _graph(data: memoryview, *, depth: int) -> OnnxGraph:
     if depth > DEEPEST:
         raise ValueError("loops are nested too deeply")
     constants = sum(
@@ -155,7 +155,7 @@ def _graph(data: memoryview, *, depth: int) -> Graph:
     fields = _message(data, GRAPH)
     if max(len(fields.get(1, ())), len(fields.get(5, ()))) > MOST_NODES:
         raise ValueError(f"more than {MOST_NODES} operators or constants")
-    graph = Graph(
+    graph = OnnxGraph(
         [_node(part, depth) for part in _parts(fields, 1)],
         inputs=[_value(part) for part in _parts(fields, 11)],
         outputs=[_value(part) for part in _parts(fields, 12)],
@@ -169,14 +169,14 @@ def _graph(data: memoryview, *, depth: int) -> Graph:
     return graph
 
 
-def _node(data: memoryview, depth: int) -> Node:
+def _node(data: memoryview, depth: int) -> OnnxNode:
     fields = _message(data, NODE)
     _standard(_text(fields, 7))
     attributes = dict(_attribute(part, depth) for part in _parts(fields, 5))
     if len(attributes) != len(fields.get(5, ())):
         raise ValueError("an attribute is given twice")
     reads, writes = (tuple(str(part, "utf-8") for part in _parts(fields, number)) for number in (1, 2))
-    return Node(_text(fields, 4), reads, writes, attributes)
+    return OnnxNode(_text(fields, 4), reads, writes, attributes)
 
 
 def _attribute(data: memoryview, depth: int) -> tuple[str, Attribute]:
@@ -206,7 +206,7 @@ def _content(fields: Fields, type: int, depth: int) -> Attribute:  # noqa: PLR09
     raise ValueError(f"an attribute of type {type}")
 
 
-def _tensor(data: memoryview) -> Tensor:
+def _tensor(data: memoryview) -> OnnxTensor:
     for number, _, value in wire_fields(data):
         if number == 13 or (number == 14 and value):
             raise RemoteError("model.external_data", "the graph keeps data outside its file; everything must be inside")
@@ -218,10 +218,10 @@ def _tensor(data: memoryview) -> Tensor:
     raw = _parts(fields, 9)[0] if plain else None
     if raw is not None and len(raw) != prod(dims) * WIDTH.get(type, 0):
         raise ValueError(f"the constant '{name}' is not as long as it says")
-    return Tensor(name, type, dims, raw, len(data))
+    return OnnxTensor(name, type, dims, raw, len(data))
 
 
-def _value(data: memoryview) -> Value:
+def _value(data: memoryview) -> OnnxValue:
     fields = _message(data, VALUE)
     name, type, dims = _text(fields, 1), 0, None
     for part in _parts(fields, 2):
@@ -232,7 +232,7 @@ def _value(data: memoryview) -> Value:
         type = _number(tensor, 1)
         for shape in _parts(tensor, 2):
             dims = tuple(_dim(d) for d in _parts(_message(shape, SHAPE), 1))
-    return Value(name, type, dims)
+    return OnnxValue(name, type, dims)
 
 
 def _dim(data: memoryview) -> Dim:

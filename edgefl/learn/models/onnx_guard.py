@@ -12,28 +12,28 @@ from math import prod
 from typing import NamedTuple
 
 from edgefl.base.errors import RemoteError
-from edgefl.learn.models.onnx_file import WIDTH, Dim, Graph, Value, read_file
+from edgefl.learn.models.onnx_file import WIDTH, Dim, OnnxGraph, OnnxValue, read_file
 from edgefl.learn.models.onnx_infer import Step, infer, peak
-from edgefl.learn.models.onnx_values import Known
+from edgefl.learn.models.onnx_values import ValueType
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What a graph binds for a batch of one size, and the memory it needs for that."""
 
-    inputs: dict[str, Known]
-    outputs: dict[str, Known]
+    inputs: dict[str, ValueType]
+    outputs: dict[str, ValueType]
     need: int  # bytes
 
 
 def verify(
-    graph: Graph, given: Mapping[str, Known], steady: Iterable[str], *, batch: int, limit: int, steps: int = 1
+    graph: OnnxGraph, given: Mapping[str, ValueType], steady: Iterable[str], *, batch: int, limit: int, steps: int = 1
 ) -> Signature:
     """What a graph from the network binds of what it is `given`; RemoteError if it must not run.
 
     The shapes of `steady` are the same for every batch; one call is for `steps` batches.
     """
-    sizes = Sizes(batch, steps)
+    sizes = SymbolSizes(batch, steps)
     _fits(graph.inputs, given, sizes, "asks for", "model.binding")
     asked = {value.name: given[value.name] for value in graph.inputs}
     known = infer(graph, asked, set(steady))
@@ -68,7 +68,7 @@ def verify_own(data: bytes, *, batch: int, limit: int) -> int:
     return need
 
 
-class Sizes(NamedTuple):
+class SymbolSizes(NamedTuple):
     """What stands for the letters in a graph's sizes."""
 
     batch: int
@@ -83,7 +83,7 @@ class Sizes(NamedTuple):
         return -1 if dim is None else dim
 
 
-def _fits(declared: list[Value], known: Mapping[str, Known], sizes: Sizes, what: str, code: str) -> None:
+def _fits(declared: list[OnnxValue], known: Mapping[str, ValueType], sizes: SymbolSizes, what: str, code: str) -> None:
     if len({value.name for value in declared}) != len(declared):
         raise RemoteError(code, "the graph names a value twice")
     for value in declared:
@@ -108,12 +108,12 @@ def _within(need: int, batch: int, limit: int) -> None:
         )
 
 
-def _has_size(value: Value | None) -> bool:
+def _has_size(value: OnnxValue | None) -> bool:
     return value is not None and value.dims is not None and None not in value.dims
 
 
-def _bytes(value: Value, batch: int) -> int:
-    dims = [Sizes(batch).of(d) for d in value.dims or ()]
+def _bytes(value: OnnxValue, batch: int) -> int:
+    dims = [SymbolSizes(batch).of(d) for d in value.dims or ()]
     if any(d < 0 for d in dims):
         raise RemoteError("model.malformed", f"'{value.name}' has sizes below zero")
     return prod(dims) * WIDTH.get(value.type, 8)

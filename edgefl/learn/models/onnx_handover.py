@@ -20,7 +20,7 @@ Output: TypeAlias = tuple[str, Any, Sequence[int]]  # name, numpy type, shape
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BufferSlice:
     """Where a value lies: in which piece, and how far from its start."""
 
     dtype: Any  # a numpy type
@@ -30,19 +30,19 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BufferLayout:
     """How the values for one batch size share the memory."""
 
     batch: int
     pieces: tuple[int, ...]  # bytes
-    parts: dict[str, Part]
+    parts: dict[str, BufferSlice]
 
 
 @dataclass(frozen=True)
-class Kept:
+class ForwardValues:
     """The values of one forward pass."""
 
-    cut: Cut
+    cut: BufferLayout
     memory: tuple[Array, ...]
 
     @cached_property
@@ -50,23 +50,23 @@ class Kept:
         """Batch size and addresses: two with the same lie in the same memory in the same way."""
         return self.cut.batch, *(piece.ctypes.data for piece in self.memory)
 
-    def address(self, part: Part) -> int:
+    def address(self, part: BufferSlice) -> int:
         return self.place[1 + part.piece] + part.offset
 
 
-def cut(outputs: Iterable[Output], batch: int) -> Cut:
+def cut(outputs: Iterable[Output], batch: int) -> BufferLayout:
     """Values for this batch size one after the other, in a new piece where the last one would grow too large."""
-    pieces, parts = list[int](), dict[str, Part]()
+    pieces, parts = list[int](), dict[str, BufferSlice]()
     for name, dtype, dims in outputs:
         shape = tuple(dims)
         need = -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // ALIGN) * ALIGN
         if not pieces or pieces[-1] + need > PIECE:
             pieces.append(0)
-        parts[name] = Part(dtype, shape, len(pieces) - 1, pieces[-1])
+        parts[name] = BufferSlice(dtype, shape, len(pieces) - 1, pieces[-1])
         pieces[-1] += need
-    return Cut(batch, tuple(pieces), parts)
+    return BufferLayout(batch, tuple(pieces), parts)
 
 
-def fresh(how: Cut) -> Kept:
+def fresh(how: BufferLayout) -> ForwardValues:
     """Memory for the values of a pass, not yet written to."""
-    return Kept(how, tuple(np.empty(max(bytes, 1), np.uint8) for bytes in how.pieces))
+    return ForwardValues(how, tuple(np.empty(max(bytes, 1), np.uint8) for bytes in how.pieces))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from edgefl.base.errors import RemoteError
 from edgefl.learn.models import onnx_rules_conv  # noqa: F401  importing it registers its rules
-from edgefl.learn.models.onnx_file import Graph, Node
+from edgefl.learn.models.onnx_file import OnnxGraph, OnnxNode
 from edgefl.learn.models.onnx_rules import MANY, OPERATORS, Operator
-from edgefl.learn.models.onnx_values import Call, Known, Unfit, need, of_constant, sized
+from edgefl.learn.models.onnx_values import OnnxCall, UnfitCall, ValueType, need, of_constant, sized
 
 # Work is counted in multiplications of large matrices, of which a core of a PC makes some 40 billion a second; rules of
 # slower operators count more for each of theirs. VGG16 with 8 samples of 224 x 224 is just below.
@@ -36,7 +36,7 @@ class Step:
 class Inferred:
     """A graph whose values are all known."""
 
-    values: MutableMapping[str, Known]
+    values: MutableMapping[str, ValueType]
     steps: list[Step] = field(default_factory=list)
     constants: int = 0  # bytes that stay: constants, and what onnxruntime may compute from them when it loads the graph
     lasting: set[str] = field(default_factory=set)  # names of these
@@ -44,18 +44,18 @@ class Inferred:
     steady: set[str] = field(default_factory=set)  # whose shape does not depend on the batch
 
 
-def infer(graph: Graph, given: Mapping[str, Known], steady: set[str]) -> Inferred:
+def infer(graph: OnnxGraph, given: Mapping[str, ValueType], steady: set[str]) -> Inferred:
     """All values of a graph that is given these, or RemoteError; `steady` have the same shape for every batch."""
     known = Inferred(dict(given), steady=set(steady))
     _walk(graph, known)
     return known
 
 
-def _walk(graph: Graph, known: Inferred) -> None:
+def _walk(graph: OnnxGraph, known: Inferred) -> None:
     for name, tensor in graph.constants.items():
         try:
             _add(known, name, of_constant(tensor))
-        except Unfit as why:
+        except UnfitCall as why:
             raise RemoteError("model.shape", str(why)) from None
         known.constants += tensor.bytes
         known.lasting.add(name)
@@ -63,12 +63,12 @@ def _walk(graph: Graph, known: Inferred) -> None:
     for node in graph.nodes:
         try:
             _visit(node, known)
-        except Unfit as why:  # noqa: PERF203 - it names the node
+        except UnfitCall as why:  # noqa: PERF203 - it names the node
             wrote = node.writes[0] if node.writes else ""
             raise RemoteError("model.shape", f"the operator {node.op} that gives '{wrote}': {why}") from None
 
 
-def _visit(node: Node, known: Inferred) -> None:
+def _visit(node: OnnxNode, known: Inferred) -> None:
     operator = SCAN if node.op == "Scan" else OPERATORS.get(node.op)
     if operator is None:
         raise RemoteError("model.operator", f"the graph uses {node.op}, which no graph of ours does")
@@ -78,7 +78,7 @@ def _visit(node: Node, known: Inferred) -> None:
     for name in node.reads:
         need(not name or name in known.values, f"'{name}' does not exist yet")
     given = [known.values[name] if name else None for name in node.reads]
-    call = Call(node.op, given, dict(node.attributes), len(node.writes))
+    call = OnnxCall(node.op, given, dict(node.attributes), len(node.writes))
     reads = tuple(name for name in node.reads if name)
     if node.op == "Scan":
         results, captured = _scan(call, known)
@@ -99,12 +99,12 @@ def _visit(node: Node, known: Inferred) -> None:
     known.steps.append(Step(reads, node.writes, call.scratch))
 
 
-def _add(known: Inferred, name: str, value: Known) -> None:
+def _add(known: Inferred, name: str, value: ValueType) -> None:
     need(name and name not in known.values, f"'{name}' is there twice, or has no name")
     known.values[name] = value
 
 
-def _remember(node: Node, reads: tuple[str, ...], work: int, known: Inferred) -> None:
+def _remember(node: OnnxNode, reads: tuple[str, ...], work: int, known: Inferred) -> None:
     """What onnxruntime may compute when it loads the graph, and then keeps for as long as it has it."""
     if known.steady.issuperset(reads):
         known.steady.update(node.writes)
@@ -114,11 +114,11 @@ def _remember(node: Node, reads: tuple[str, ...], work: int, known: Inferred) ->
             known.loading += work
 
 
-def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
+def _scan(c: OnnxCall, known: Inferred) -> tuple[list[ValueType], tuple[str, ...]]:
     """A loop over the first axis of its last inputs. What one step hands to the next must keep its shape."""
     body, sequences = c.attributes.get("body"), c.number("num_scan_inputs")
-    if not isinstance(body, Graph):
-        raise Unfit("no body")
+    if not isinstance(body, OnnxGraph):
+        raise UnfitCall("no body")
     states = [c[i] for i in range(len(c.given) - sequences)]
     walked = [c[i] for i in range(len(states), len(c.given))]
     results = len(body.outputs) - len(states)
@@ -126,7 +126,7 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     need(all(v.shape and v.shape[0] == walked[0].shape[0] >= 1 for v in walked), "sequences of different lengths")
     for name, count in (("scan_input_directions", sequences), ("scan_output_directions", results)):
         need(set(c.numbers(name, (0,) * count)) <= {0, 1}, "a direction that is none")
-    inside = [Known(v.type, v.shape) for v in states] + [Known(v.type, v.shape[1:]) for v in walked]
+    inside = [ValueType(v.type, v.shape) for v in states] + [ValueType(v.type, v.shape[1:]) for v in walked]
     need(len(body.inputs) == len(inside), "a body with other inputs")
     own = Inferred(ChainMap({}, known.values), lasting=set(known.lasting), steady=set(known.steady))
     for declared, value in zip(body.inputs, inside, strict=True):
@@ -153,7 +153,7 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     captured = {name for step in own.steps for name in step.reads if name not in here}
     length = walked[0].shape[0]
     stacked = [sized(v.type, (length, *v.shape)) for v in finals[len(states) :]]
-    return [*(Known(v.type, v.shape) for v in states), *stacked], tuple(sorted(captured))
+    return [*(ValueType(v.type, v.shape) for v in states), *stacked], tuple(sorted(captured))
 
 
 def peak(steps: list[Step], sizes: Mapping[str, int], held: Iterable[str], lasting: set[str]) -> int:

@@ -5,7 +5,7 @@ from math import prod
 
 from edgefl.learn.models.onnx_file import INT64
 from edgefl.learn.models.onnx_rules import on
-from edgefl.learn.models.onnx_values import REALS, Call, Known, need, sized
+from edgefl.learn.models.onnx_values import REALS, OnnxCall, ValueType, need, sized
 
 FAR = 2**31  # of a stride, padding or dilation: what is added up from them stays a number of 64 bits
 
@@ -14,7 +14,7 @@ POOL = 64  # multiplications of large matrices in the time of one comparison
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class KernelWindow:
     """How a kernel walks over an image."""
 
     kernel: tuple[int, ...]
@@ -40,9 +40,9 @@ class Window:
         return places
 
 
-def _window(c: Call, n: int, kernel: tuple[int, ...] | None = None) -> Window:
+def _window(c: OnnxCall, n: int, kernel: tuple[int, ...] | None = None) -> KernelWindow:
     ones = (1,) * n
-    window = Window(
+    window = KernelWindow(
         c.numbers("kernel_shape", ones) if kernel is None else kernel,
         c.numbers("strides", ones),
         c.numbers("pads", (0,) * (2 * n)),
@@ -55,13 +55,13 @@ def _window(c: Call, n: int, kernel: tuple[int, ...] | None = None) -> Window:
     return window
 
 
-def _image(c: Call) -> Known:
+def _image(c: OnnxCall) -> ValueType:
     need(c[0].type in REALS and len(c[0].shape) >= 3, "only for images of real numbers")
     return c[0]
 
 
 @on("Conv", inputs=(2, 3), attributes="kernel_shape strides pads dilations group")
-def _conv(c: Call) -> list[Known]:
+def _conv(c: OnnxCall) -> list[ValueType]:
     x, w = _image(c), c[1]
     need(w.type == x.type and len(w.shape) == len(x.shape), f"a kernel {w.shape} for {x.shape}")
     v, groups = _window(c, len(x.shape) - 2), c.number("group", 1)
@@ -77,7 +77,7 @@ def _conv(c: Call) -> list[Known]:
 
 
 @on("ConvTranspose", inputs=(2, 3), attributes="kernel_shape strides pads dilations group output_padding")
-def _conv_transpose(c: Call) -> list[Known]:
+def _conv_transpose(c: OnnxCall) -> list[ValueType]:
     x, w = _image(c), c[1]
     need(w.type == x.type and len(w.shape) == len(x.shape), f"a kernel {w.shape} for {x.shape}")
     n = len(x.shape) - 2
@@ -96,7 +96,7 @@ def _conv_transpose(c: Call) -> list[Known]:
 
 @on("MaxPool", inputs=(1, 1), attributes="kernel_shape strides pads dilations", results=2)
 @on("AveragePool", inputs=(1, 1), attributes="kernel_shape strides")
-def _pool(c: Call) -> list[Known]:
+def _pool(c: OnnxCall) -> list[ValueType]:
     x = _image(c)
     v = _window(c, len(x.shape) - 2)
     need(all(p < r for p, r in zip(v.pads, v.reach * 2, strict=True)), "padding as wide as the kernel")
@@ -106,7 +106,7 @@ def _pool(c: Call) -> list[Known]:
 
 
 @on("MaxUnpool", inputs=(2, 2), attributes="kernel_shape strides")
-def _unpool(c: Call) -> list[Known]:
+def _unpool(c: OnnxCall) -> list[ValueType]:
     """Older versions of onnxruntime write wherever the second input says, so it must come straight from a Clip."""
     x, where = _image(c), c[1]
     v = _window(c, len(x.shape) - 2)
@@ -119,7 +119,7 @@ def _unpool(c: Call) -> list[Known]:
 
 
 @on("Col2Im", inputs=(3, 3), attributes="strides pads dilations")
-def _col2im(c: Call) -> list[Known]:
+def _col2im(c: OnnxCall) -> list[ValueType]:
     x, image, kernel = c[0], c.wholes(1), c.wholes(2)
     need(x.type in REALS and len(x.shape) == 3 and len(image) == len(kernel) == 2, "only for images of two axes")
     v = _window(c, 2, kernel)
@@ -131,7 +131,7 @@ ENLARGED = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "
 
 
 @on("Resize", inputs=(3, 3), attributes=" ".join(ENLARGED))
-def _resize(c: Call) -> list[Known]:
+def _resize(c: OnnxCall) -> list[ValueType]:
     """Each number repeated: the one way of resizing that the gradient of a maximum needs."""
     x, scales = _image(c), c[2].numbers
     need(c.attributes == ENLARGED and not c.has(1), "another way of resizing")

@@ -48,5 +48,5 @@ def run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, o
         session.run_with_iobinding(binding, options)
     except Exception as error:  # onnxruntime's errors have no class of their own
         if options.terminate:
-            raise Interrupted("the model was told to stop") from None
+            raise Interrupted("the model was asked to stop") from None
         raise RemoteError("model.failed", f"onnxruntime: {' '.join(str(error).split())}") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from edgefl.learn.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64, WIDTH, Attribute, Tensor
+from edgefl.learn.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64, WIDTH, Attribute, OnnxTensor
 
 TYPES = {FLOAT, INT32, INT64, BOOL, DOUBLE}
 REALS, WHOLES = {FLOAT, DOUBLE}, {INT32, INT64}
@@ -13,17 +13,17 @@ FEW = 64  # numbers whose content is followed: shapes, axes, paddings
 HIGHEST = 2**62  # of a whole number that is followed, and of the numbers in a value
 
 
-class Unfit(Exception):  # noqa: N818 - it becomes an error of the peer's
+class UnfitCall(Exception):  # noqa: N818 - it becomes an error of the peer's
     """A call of an operator that must not be made, and why."""
 
 
 def need(condition: object, why: str) -> None:
     if not condition:
-        raise Unfit(why)
+        raise UnfitCall(why)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ValueType:
     """Type and shape of a value for one batch size."""
 
     type: int
@@ -41,21 +41,21 @@ class Known:
 
 
 @dataclass(slots=True)
-class Call:
+class OnnxCall:
     """One call of an operator: what it is given, and, once its rule has run, what it costs beyond its results."""
 
     op: str
-    given: "list[Known | None]"  # None: left out
+    given: "list[ValueType | None]"  # None: left out
     attributes: "dict[str, Attribute]"
     results: int
     work: int = 0  # multiplications and additions, or numbers looked at
     scratch: int = 0  # bytes
 
-    def __getitem__(self, i: int) -> Known:
+    def __getitem__(self, i: int) -> ValueType:
         """The input at this place."""
         value = self.given[i] if i < len(self.given) else None
         if value is None:
-            raise Unfit(f"input {i} is missing")
+            raise UnfitCall(f"input {i} is missing")
         return value
 
     def has(self, i: int) -> bool:
@@ -86,7 +86,7 @@ class Call:
         return place(self.number("axis", default), rank)
 
 
-Rule: TypeAlias = "Callable[[Call], list[Known]]"
+Rule: TypeAlias = "Callable[[OnnxCall], list[ValueType]]"
 
 
 def place(axis: int, rank: int) -> int:
@@ -112,7 +112,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result
 
 
-def sized(type: int, shape: Iterable[int], numbers: "Iterable[int | float] | None" = None) -> Known:
+def sized(type: int, shape: Iterable[int], numbers: "Iterable[int | float] | None" = None) -> ValueType:
     """A value of this type and shape, if there can be one."""
     dims = tuple(shape)
     need(type in TYPES, f"values of type {type}")
@@ -121,14 +121,14 @@ def sized(type: int, shape: Iterable[int], numbers: "Iterable[int | float] | Non
     if content is not None:
         highest = 2**31 if type == INT32 else HIGHEST  # beyond, onnxruntime begins again at the other end
         need(len(content) == prod(dims) and all(-highest < n < highest for n in content), "numbers out of range")
-    return Known(type, dims, content)
+    return ValueType(type, dims, content)
 
 
-def of_constant(tensor: Tensor) -> Known:
+def of_constant(tensor: OnnxTensor) -> ValueType:
     """What is known of a constant."""
     need(tensor.raw is not None, f"the constant '{tensor.name}' is not written as plain bytes")
     if tensor.type in WHOLES | {FLOAT} and prod(tensor.dims) <= FEW:
         content = tensor.numbers()
         if all(-HIGHEST <= n <= HIGHEST for n in content):
-            return Known(tensor.type, tensor.dims, content)
+            return ValueType(tensor.type, tensor.dims, content)
     return sized(tensor.type, tensor.dims)

@@ -1,16 +1,17 @@
 """The tensors of a file that `torch.save(module.state_dict(), path)` wrote, read without unpickling anything.
 
-Such a file is a zip: `data.pkl` says which tensors there are, `data/0`, `data/1`, ... hold their numbers. A pickle is a
-program; this one is not run. Its few instructions are walked over here with plain lists and dictionaries: a name is
-only compared with those a state dict needs, nothing is imported or called, and any other instruction or name is an
-error. So a file from anywhere is safe to read, with or without PyTorch.
+Such a file is a zip: `data.pkl` says which tensors there are, `data/0`, `data/1`, ... hold their numbers. A pickle is
+a program; this one is not run. Its few instructions are interpreted here with plain lists and dictionaries, and
+nothing is imported or called. A name is only compared with those that a state dict needs; any other instruction or
+name is an error. So a file from anywhere is safe to read, with or without PyTorch.
 
-`torch.load(weights_only=True)` is no substitute. The coordinator, which reads such files, has no torch; and torch 2.13
-imports nothing that is not allowed, but it crashes on a deeply nested key, takes 4 GB for a file of 60 MB that makes
-empty dictionaries, inflates compressed parts without a limit, and accepts a tensor of 10^12 numbers made of four.
+`torch.load(weights_only=True)` is no substitute. The coordinator, which reads such files, has no torch. And torch 2.13
+imports only what is allowed, but it has no limits: it crashes on a deeply nested key, and takes 4 GB for a file of 60
+MB that makes empty dictionaries. It inflates compressed parts of any size, and accepts a tensor of 10^12 numbers made
+of four.
 
-Tensors that share their numbers in the file share them here, and no part of the archive is read twice: what is read
-takes no more memory than the file is long, and numbers of bfloat16 three times theirs, for they become float32.
+Tensors that share their numbers in the file share them here, and no part of the archive is read twice. So the tensors
+take no more memory than the file is long; those of bfloat16 take three times theirs, because they become float32.
 """
 
 import pickletools
@@ -47,7 +48,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """Numbers of one type in a file of the archive."""
 
     dtype: str
@@ -55,7 +56,7 @@ class Stored:
     count: int
 
 
-class Unreadable(Exception):  # noqa: N818 - a word for the message
+class UnreadableFile(Exception):  # noqa: N818 - a word for the message
     """Why this is not a state dict."""
 
 
@@ -63,14 +64,14 @@ def read(path: Path) -> State:
     """The tensors by name; whatever else the file is, a ConfigError says in one line."""
     try:
         if path.stat().st_size > store.LARGEST_MODEL:
-            raise Unreadable(f"it is larger than {store.LARGEST_MODEL >> 20} MB")
+            raise UnreadableFile(f"it is larger than {store.LARGEST_MODEL >> 20} MB")
         with ZipFile(path) as archive:
             return _tensors(archive, path.stat().st_size)
     except BadZipFile:
         reason = "it is no zip archive: write it with a PyTorch of 2020 or later"
     except OSError as error:
         reason = error.strerror or str(error)
-    except Unreadable as error:
+    except UnreadableFile as error:
         reason = str(error)
     except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, MemoryError) as error:
         reason = f"it is damaged ({type(error).__name__})"
@@ -83,25 +84,25 @@ def read(path: Path) -> State:
 def _tensors(archive: ZipFile, size: int) -> State:
     programs = [name for name in archive.namelist() if name.endswith("/data.pkl")]
     if len(programs) != 1:
-        raise Unreadable("it has no data.pkl")
+        raise UnreadableFile("it has no data.pkl")
     folder = programs[0].removesuffix("data.pkl")
     if any(one.compress_type != ZIP_STORED for one in archive.infolist()):
-        raise Unreadable("its parts are compressed, which PyTorch does not do")
+        raise UnreadableFile("its parts are compressed, which PyTorch does not do")
     if sum(one.file_size for one in archive.infolist()) > size:
-        raise Unreadable("its parts are larger than the file")
+        raise UnreadableFile("its parts are larger than the file")
     if archive.getinfo(programs[0]).file_size > LARGEST:
-        raise Unreadable("its data.pkl is too large")
+        raise UnreadableFile("its data.pkl is too large")
     if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
-        raise Unreadable("its numbers are big-endian")
+        raise UnreadableFile("its numbers are big-endian")
     value = _walked(archive.read(programs[0]), _Parts(archive, folder).numbers)
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise Unreadable("it does not hold tensors by name")
+        raise UnreadableFile("it does not hold tensors by name")
     if other := [name for name, tensor in value.items() if not isinstance(tensor, np.ndarray)]:
-        raise Unreadable(f"'{other[0]}' in it is no tensor")
+        raise UnreadableFile(f"'{other[0]}' in it is no tensor")
     return value
 
 
-def _walked(program: bytes, numbers: Callable[[Stored], Array]) -> Value:  # noqa: C901, PLR0912, PLR0915 one instruction, one case
+def _walked(program: bytes, numbers: Callable[[StoredTensor], Array]) -> Value:  # noqa: C901, PLR0912, PLR0915 one instruction, one case
     """What the program would have made, with arrays for tensors."""
     stack: list[Value] = []
     marks: list[int] = []
@@ -170,27 +171,27 @@ def _walked(program: bytes, numbers: Callable[[Stored], Array]) -> Value:  # noq
             case "BUILD":  # versions of modules, on the dictionary: not needed
                 stack.pop()
             case other:
-                raise Unreadable(f"it holds more than tensors, perhaps a whole module ({other})")
-    raise Unreadable("its data.pkl has no end")
+                raise UnreadableFile(f"it holds more than tensors, perhaps a whole module ({other})")
+    raise UnreadableFile("its data.pkl has no end")
 
 
 def _word(value: Value) -> str:
     """The value, if it is a word: what else is hashed may be nested deeper than Python can go."""
     if not isinstance(value, str):
-        raise Unreadable("it does not hold tensors by name")
+        raise UnreadableFile("it does not hold tensors by name")
     return value
 
 
-def _stored(persistent: Value) -> Stored:
+def _stored(persistent: Value) -> StoredTensor:
     kind, name, key, _device, count = persistent
     if kind != "storage" or not isinstance(name, Name) or name.module != "torch" or name.name not in STORAGES:
-        raise Unreadable("it refers to numbers of a type that is not known")
+        raise UnreadableFile("it refers to numbers of a type that is not known")
     if not isinstance(count, int) or count < 0:
-        raise Unreadable("a part of it has no proper length")
-    return Stored(STORAGES[name.name], _word(key), count)
+        raise UnreadableFile("a part of it has no proper length")
+    return StoredTensor(STORAGES[name.name], _word(key), count)
 
 
-def _rebuilt(function: Value, arguments: Value, numbers: Callable[[Stored], Array]) -> Value:
+def _rebuilt(function: Value, arguments: Value, numbers: Callable[[StoredTensor], Array]) -> Value:
     match function:
         case Name("collections", "OrderedDict") if arguments == ():
             return {}
@@ -200,8 +201,8 @@ def _rebuilt(function: Value, arguments: Value, numbers: Callable[[Stored], Arra
         case Name("torch._utils", "_rebuild_parameter"):
             return arguments[0]
         case Name(module, name):
-            raise Unreadable(f"it would call {module}.{name}, and only tensors are read")
-    raise Unreadable("it would call something that is not named")
+            raise UnreadableFile(f"it would call {module}.{name}, and only tensors are read")
+    raise UnreadableFile("it would call something that is not named")
 
 
 class _Parts:
@@ -212,7 +213,7 @@ class _Parts:
         self.parts: dict[int, bytes] = {}
         self.widened: dict[int, Array] = {}  # of bfloat16, the upper halves of a float32
 
-    def numbers(self, stored: Stored) -> Array:
+    def numbers(self, stored: StoredTensor) -> Array:
         key = int(stored.key)
         if key not in self.parts:
             self.parts[key] = self.archive.read(f"{self.folder}data/{key}")
@@ -223,7 +224,7 @@ class _Parts:
             halves = np.frombuffer(raw, "<u2", len(raw) // 2)
             self.widened[key] = (halves.astype(np.uint32) << 16).view(np.float32)
         if stored.count > self.widened[key].size:
-            raise Unreadable("a part of it is shorter than it says")
+            raise UnreadableFile("a part of it is shorter than it says")
         return self.widened[key][: stored.count]
 
 
@@ -231,13 +232,13 @@ def _viewed(flat: Array, offset: int, shape: tuple[int, ...], strides: tuple[int
     """The tensor that these numbers are seen as, which lies within them; it is no copy."""
     whole = all(isinstance(number, int) and number >= 0 for number in (offset, *shape, *strides))
     if not whole or len(shape) != len(strides) or len(shape) > DIMENSIONS:
-        raise Unreadable("a tensor in it has no proper shape")
+        raise UnreadableFile("a tensor in it has no proper shape")
     count = 1
     for size in shape:
         count *= size
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if count > flat.size or (count and last >= flat.size):
-        raise Unreadable("a tensor in it is larger than its numbers")
+        raise UnreadableFile("a tensor in it is larger than its numbers")
     if not count:
         return np.zeros(shape, flat.dtype)
     steps = tuple(stride * flat.itemsize for stride in strides)

@@ -3,8 +3,8 @@
 Neighbouring data sets of a device have the same size and differ in one record. Only updates that touch data count, and
 every one a device really computed counts, even if its message was lost.
 
-What is called epsilon is `output_epsilon`: replacing one record may move a clipped vector from one end of the ball to
-the other, by 2 clip, however many samples there are, and the Gaussian noise of all updates is composed exactly.
+What is called epsilon is `output_epsilon`. Replacing one record may move a clipped vector from one end of the ball to
+the other, by 2 clip, however many samples there are. The Gaussian noise of all updates is composed exactly.
 
 `upcycled_epsilon`, `upcycled_delta` and `calibrate_sigma` are the formulas of the paper, kept to compare with published
 figures and called "as published" wherever they are shown. With the paper's sensitivity a clipped model is treated as a
@@ -84,10 +84,10 @@ def objective_epsilon(  # noqa: PLR0917 - the six symbols of the theorem, in its
     the logistic loss; `edgefl.learn.privacy.linear` has the bounds of softmax regression.
 
     Why it is an upper bound, also for a rank above one: replacing a record moves the tilt that belongs to a given
-    minimiser by at most 2 u1 / n, and so its density by exp(2 alpha u1 / n); it replaces one sample's share of the
-    Hessian, and with A all the rest, the ratio of the Jacobians is det(A + a/n) / det(A + a'/n) <= det(A + a/n) /
-    det(A) <= (1 + u2 / (n mu))^rank <= exp(rank u2 / (n mu)). The theorem's 2.8 is more than that.
-    The paper's sum has one term more than there are odd updates: `terms="paper"` gives that upper bound.
+    minimiser by at most 2 u1 / n, and so its density by exp(2 alpha u1 / n). It also replaces one sample's share of
+    the Hessian. With A for all the rest, the ratio of the Jacobians is det(A + a/n) / det(A + a'/n) <= det(A + a/n) /
+    det(A) <= (1 + u2 / (n mu))^rank <= exp(rank u2 / (n mu)). The theorem's 2.8 is more than that. The paper's sum has
+    one term more than there are odd updates: `terms="paper"` gives that upper bound.
     """
     _positive(alpha=alpha, u1=u1, u2=u2, samples=samples, mu=mu, rank=rank)
     if classes > rank + 1:

@@ -1,7 +1,7 @@
-"""Krum: the one update that has the nearest neighbours (Blanchard et al., 2017).
+"""Krum: the update with the nearest neighbours; Multi-Krum: the mean of all but the worst (Blanchard et al., 2017).
 
-Of n answers f may lie. An answer's score is the sum of its squared distances to the n - f - 2 answers nearest to it:
-liars that agree with each other are too few to have good scores, those that agree with the others do no harm.
+Of n answers f may lie. An answer's score is the sum of its squared distances to the n - f - 2 answers nearest to it.
+Liars that agree with each other are too few to get good scores; liars that agree with the honest devices do no harm.
 """
 
 from collections.abc import Callable, Sequence
@@ -84,6 +84,25 @@ class Krum:
         return by_neighbours(draft, state, k, self.name, self.share, lambda deltas, best: deltas[best[0]])
 
 
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class MultiKrum:
+    """The step is the mean of the n - f best answers, which are believed; with fewer than 2 f + 3 the median stands in.
+
+    `share` is that of the answers that may lie, rounded up: f.
+    """
+
+    name: Literal["multi_krum"] = "multi_krum"
+    share: Share = 0.3
+
+    traits = VOTE
+
+    def needs(self, answers: int) -> int:
+        return needed(self.share, answers)
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
+        return by_neighbours(draft, state, site.model.layout.trainable, self.name, self.share, mean_of)
+
+
 def by_neighbours(  # noqa: PLR0917 - what a stage has, and how it makes its step
     draft: Draft, state: State, trainable: int, stage: str, share: float, centre: Centre
 ) -> tuple[Draft, State]:
@@ -100,3 +119,11 @@ def by_neighbours(  # noqa: PLR0917 - what a stage has, and how it makes its ste
 def needed(share: float, answers: int) -> int:
     """Return how many answers are needed to find the best, if this share of the cohort may lie."""
     return 2 * liars(share, answers) + 3
+
+
+def mean_of(deltas: Sequence[Vector], chosen: Sequence[int]) -> Vector:
+    """The mean of those at these places, in whatever order they are named."""
+    mean = np.empty_like(deltas[0])
+    for columns, block in blocks([deltas[i] for i in sorted(chosen)]):
+        mean[columns] = block.mean(axis=0)
+    return mean

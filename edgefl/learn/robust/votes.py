@@ -3,7 +3,7 @@
     answers ─▶ a robust stage ─┬─▶ step      out of all answers, one vote each: a weight is a device's own word
                                └─▶ updates   those that are believed: what SGC, a memory or a teacher behind it sees
 
-Statistics (BatchNorm) are the median of all answers, number by number, in every stage: they have another scale than
+In every stage the statistics (BatchNorm) are the median of all answers, number by number. They have another scale than
 weights, and a device that sends honest weights may still lie about them. Stages do not see late answers.
 """
 

@@ -1,7 +1,7 @@
 """What a selection is: the order in which devices are asked, from what the coordinator knows of each.
 
-It is pure: the same candidates, seed and draw give the same order on every machine, so that loop, emulator and
-coordinator ask the same devices, and a journal that is read again asks them again.
+It is pure: the same candidates, seed and draw give the same order on every machine. So loop, emulator and coordinator
+ask the same devices, and so does a coordinator that reads its journal after a restart.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Candidate:
     counted: int = 0  # the last round its answer was merged in; 0: none yet
     failures: int = 0  # rounds in a row that were closed without its answer, though it was asked
     seconds: float | None = None  # that its last work took by its own clock; None as above
-    loss: float | None = None  # of the model it was last asked with, on its own data, as it says; see `Asking`
+    loss: float | None = None  # of the model it was last asked with, on its own data; see `LossBasedSelection`
 
 
 class Selection(Protocol):
@@ -40,7 +40,7 @@ class Selection(Protocol):
 
 
 @runtime_checkable
-class Asking(Protocol):
+class LossBasedSelection(Protocol):
     """A selection that looks at losses: `loss` says which one devices are asked for, with every model."""
 
     @property

@@ -1,8 +1,8 @@
 """How far a device is believed that says something of itself: to lie must not be a way to be chosen.
 
-A claim counts for no more than the claims of others allow: a number of samples is cut at a multiple of the
-median, a loss at one that a given share of the fleet does not exceed. A device that answered and claims
-nothing counts as the median, so silence is not worth anything either.
+The claims of other devices bound each claim. A number of samples is cut at a multiple of the median; a loss is cut at
+the value that a given share of the fleet does not exceed. A device that answered and claims nothing counts as the
+median, so that silence brings no advantage.
 """
 
 from collections.abc import Sequence

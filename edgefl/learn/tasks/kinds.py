@@ -1,7 +1,7 @@
 """The kinds of tasks, by the word of `task.kind`: what their labels and outputs are, and what a model is worth.
 
-A kind counts what a model says of a batch as sums, so the counts of devices add up to those of all their samples, and
-the coordinator's own test data are judged by the same numbers. No sum is of a single sample.
+A kind counts a model's predictions on a batch as sums, so the counts of devices add up to those of all their samples.
+The model is judged on the coordinator's own test data by the same numbers. No sum is of a single sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Outputs: TypeAlias = Mapping[str, tuple[int, ...]]  # what several outputs are called, and their shapes
 
 
-class Kind(Protocol):
+class TaskKind(Protocol):
     """What a task is that learns neither one class nor some real numbers."""
 
     @property
@@ -72,7 +72,7 @@ class Kind(Protocol):
 
 LARGEST = 2**28  # numbers of a row
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, TaskKind] = {
     "segmentation": Segmentation(),
     "multilabel": Multilabel(),
     "next_token": NextToken(),

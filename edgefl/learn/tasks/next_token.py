@@ -1,7 +1,7 @@
-"""The next token at every place of a sequence, as language models learn it. Judged by perplexity.
+"""A task: predict the next token at every place of a sequence, as language models do. Judged by perplexity.
 
 Samples are token numbers (n, length). Labels are what comes next: (n, length), or (n,) the one token that follows the
-whole sample. A label below 0 is not known. The network gives (length, tokens).
+whole sample. A place whose label is below 0 is not counted. The network gives (length, tokens).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from edgefl.learn.tasks.form import Form
 from edgefl.learn.tasks.labels import classes_of, label_shape, share, whole
 
 if TYPE_CHECKING:
-    from edgefl.learn.data.dataset import Dataset  # which has a form: it must not be needed to be imported
+    from edgefl.learn.data.dataset import Dataset  # it has a form: an import at run time would be circular
 
 LARGEST = 700.0  # of a mean whose exponential is a number
 
@@ -28,7 +28,7 @@ LARGEST = 700.0  # of a mean whose exponential is a number
 class NextToken:
     """`perplexity`, and `token_accuracy`: the share of places where the most likely token is the one that comes.
 
-    sums: how many places there are, minus the log of what the model gave to the right token, hits: (3, 1).
+    Sums, (3, 1): the number of places, minus the log of the probability of the right token, and hits.
     """
 
     loss: str = "token_cross_entropy"

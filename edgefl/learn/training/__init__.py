@@ -1,1 +1,1 @@
-"""Training: the walk all device halves share, training on public data, projections."""
+"""Training: the descent that all device halves share, training on public data, projections."""

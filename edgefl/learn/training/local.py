@@ -1,14 +1,15 @@
 """Training on one site: the hyper-parameters and the walk that all device halves share."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass as parameters
 from pydantic_core import ArgsKwargs
 
 from edgefl.base.vector import State, Vector
-from edgefl.learn.contract import STRICT, Site, Task, Traits, Update
+from edgefl.learn.aggregation import Mean
+from edgefl.learn.contract import STRICT, Site, Stage, Task, Traits, Update
 from edgefl.learn.models.rule import Rule
 from edgefl.learn.training import optimisers, rates
 from edgefl.learn.training.descent import descend
@@ -61,6 +62,8 @@ class LocalTraining:
     lr_schedule: rates.Named | None = None  # the same rate in all rounds, unless said
     augment: tuple[str, ...] = ()  # task.augment of the run file: how samples are changed before each round
 
+    plain_steps: ClassVar[bool] = True  # whether `train` takes steps of gradient descent and no others
+
     @model_validator(mode="before")
     @classmethod
     def _epochs_instead_of_default_batches(cls, given: Any) -> Any:  # Any: pydantic's own, from code or from a table
@@ -84,7 +87,11 @@ class LocalTraining:
 
     def rule(self) -> Rule | None:
         """What a plain step does, for graphs that take whole ones; None where no step of this algorithm is plain."""
-        return Rule(self.lr, self.momentum, self.weight_decay)
+        return Rule(self.lr, self.momentum, self.weight_decay) if self.plain_steps else None
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The mean of what the devices did."""
+        return (Mean(),)
 
     def descend(self, task: Task, site: Site) -> Walked:
         """Plain steps from the received model, as far as these hyper-parameters and the task's budget say."""

@@ -41,7 +41,7 @@ class Optimiser:
         """A fresh one, for one walk."""
         if self.name == "sgd":
             return Sgd(layout, rule.lr, rule.momentum, rule.weight_decay, nesterov=self.nesterov)
-        return Adam(self, layout, rule.lr, rule.weight_decay)
+        return AdamOptimiser(self, layout, rule.lr, rule.weight_decay)
 
 
 def _table(given: Any) -> Any:  # Any: pydantic's own
@@ -51,7 +51,7 @@ def _table(given: Any) -> Any:  # Any: pydantic's own
 Named: TypeAlias = Annotated[Optimiser, BeforeValidator(_table)]  # `optimiser = "adam"`, or a table with a name
 
 
-class Adam:
+class AdamOptimiser:
     """Adam, or AdamW."""
 
     def __init__(self, about: Optimiser, layout: Layout, lr: float, weight_decay: float) -> None:

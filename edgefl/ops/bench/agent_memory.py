@@ -1,8 +1,8 @@
 """How much memory an agent takes: `edgefl agent start` itself, a member of a secured fleet, in rounds with LeNet-5.
 
-Counted are the agent, the process that forks boxes and its box, as if nothing else ran on the machine: what the three
-share counts once, and what others here happen to share with them counts all the same. So the figure is that of a
-device, whatever runs beside the bench.
+It counts the agent, the fork server and its box, as if nothing else ran on the machine. Memory that the three share
+counts once; memory that other programs happen to share with them counts in full. So the figure is that of a device,
+whatever runs beside the bench.
 """
 
 import json
@@ -15,7 +15,7 @@ import psutil
 
 from device_agent import enrol
 from edgefl.base.errors import RunError
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.ops.bench.secured import NAME, secured_fleet
 from edgefl.system import user_files
 from edgefl.system.processes import Child, python
@@ -49,12 +49,12 @@ fleet = "{fleet}"
 """
 
 
-def measure(folder: Path) -> Iterator[Comparison]:
+def measure(folder: Path) -> Iterator[BenchComparison]:
     """Settled, and at its most."""
     starting, settled, pss = agent(folder)
     what = "lenet5, `edgefl agent start` over TLS, alone on its device"
-    yield Comparison(f"{what}, settled", "MB", [settled], [pss], limit=LIMIT)
-    yield Comparison(f"{what}, most ever", "MB", [starting], [pss], limit=LIMIT)
+    yield BenchComparison(f"{what}, settled", "MB", [settled], [pss], limit=LIMIT)
+    yield BenchComparison(f"{what}, most ever", "MB", [starting], [pss], limit=LIMIT)
 
 
 def agent(folder: Path) -> tuple[float, float, float]:

@@ -1,7 +1,8 @@
 """A process as heavy as an agent with its box: `python -m edgefl.ops.bench.boxed_process NETWORK GRAPHS ROUNDS`.
 
-It trains rounds in a box, then in turns in the box and in its own process, and says as JSON what that took: memory is
-that of agent, zygote and box together, pages they share counted once (PSS), and that of one process that does it all.
+It trains rounds in a box, then in turns in the box and in its own process, and prints the costs as JSON. Memory is
+given twice: of agent, fork server and box together, with shared pages counted once (PSS), and of one process that does
+all.
 """
 
 import gc
@@ -14,7 +15,7 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from device_agent.shell.order import Order
+    from device_agent.shell.order import TrainingOrder
     from device_agent.shell.samples import Samples
 
 SAMPLES, BATCHES = 400, 4  # of the device, and of a round
@@ -26,35 +27,35 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     gc.disable()  # as at the door
     import device_agent.start  # noqa: F401 - its weight is what we measure
     from device_agent.box.fork_client import Box, cpu_seconds
-    from device_agent.box.fork_server import Zygote
+    from device_agent.box.fork_server import ForkServer
     from edgefl.system import resident_memory
 
     gc.freeze()
     gc.enable()
     resident_memory.one_heap()
-    zygote = Zygote()
+    fork_server = ForkServer()
     from device_agent.shell.backends import maker
     from device_agent.shell.order import Cancellation
-    from device_agent.shell.workers import InProcess
+    from device_agent.shell.workers import InProcessWorker
     from edgefl.job.config.local_compute import LocalCompute
 
     order, samples = _order(network, graphs)
     compute = LocalCompute()
-    box = Box(zygote, "bench", compute, samples, 1 << 28)
+    box = Box(fork_server, "bench", compute, samples, 1 << 28)
     resident_memory.release_code()  # as an agent before it serves
     box.warm()
 
     def boxed() -> None:
         box(order, lambda _: None, Cancellation())
 
-    ended, peaks = Event(), [_pss_mb(zygote.pid, box.pid)]
-    looking = Thread(target=_look, args=(lambda: _pss_mb(zygote.pid, box.pid), peaks, ended))
+    ended, peaks = Event(), [_pss_mb(fork_server.pid, box.pid)]
+    looking = Thread(target=_look, args=(lambda: _pss_mb(fork_server.pid, box.pid), peaks, ended))
     looking.start()
     for _ in range(rounds):
         boxed()
     ended.set()
     looking.join()
-    here = InProcess("bench", samples, maker(compute))
+    here = InProcessWorker("bench", samples, maker(compute))
     times: dict[str, list[float]] = {f"{where}_{kind}": [] for where in ("boxed", "here") for kind in ("wall", "CPU")}
     for i in range(rounds + 1):
         for where, train in (("boxed", boxed), ("here", lambda: here(order, lambda _: None, Cancellation()))):
@@ -72,11 +73,11 @@ def _look(weigh: "Callable[[], float]", peaks: list[float], ended: Event) -> Non
         peaks.append(weigh())
 
 
-def _order(network: str, graphs: Path) -> "tuple[Order, Samples]":
+def _order(network: str, graphs: Path) -> "tuple[TrainingOrder, Samples]":
     import numpy as np
 
     from device_agent.decide.vocabulary import Tasked
-    from device_agent.shell.order import Item, Order
+    from device_agent.shell.order import Item, TrainingOrder
     from device_agent.shell.samples import Samples
     from edgefl.job.run.work import pack_broadcast
     from edgefl.learn.data.dataset import Dataset
@@ -107,7 +108,7 @@ def _order(network: str, graphs: Path) -> "tuple[Order, Samples]":
     model = pack_broadcast("bench", 1, np.full(layout.size, 0.01, np.float32), {}, codec("float32", "down"))
     bundle = frame(Graphs(job="bench"), (graphs.read_bytes(),))
     task = Tasked("bench", "bench", 1, "m", graphs="g")
-    return Order(task, Item(manifest, model), None, bundle, {}, 1 << 28), samples
+    return TrainingOrder(task, Item(manifest, model), None, bundle, {}, 1 << 28), samples
 
 
 def _pss_mb(*others: int | None) -> float:

@@ -1,24 +1,22 @@
 """What training costs on a device: onnxruntime beside torch, one thread each."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
-from edgefl.base.errors import RunError
 from edgefl.learn.models.build import build_module
 from edgefl.learn.models.onnx.bundle import Bundle, pack
 from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.ops.bench.cases import PLAN, RATE, Case, samples, training
 from edgefl.ops.bench.clock import turns
-from edgefl.ops.bench.report import Comparison
-from edgefl.system.processes import Child, python
+from edgefl.ops.bench.report import BenchComparison
+from edgefl.ops.bench.server import numbers_of
+from edgefl.system.processes import python
 
 
-def steps(cases: Sequence[Case], repeats: int) -> Iterator[Comparison]:
+def steps(cases: Sequence[Case], repeats: int) -> Iterator[BenchComparison]:
     """CPU milliseconds of a training step, from the choice of its samples to the new weights, beside eager torch."""
     from edgefl.learn.models.bare_torch import descended  # noqa: PLC0415 - torch, which trainees of this module go without
     from edgefl.learn.models.torch_backend import initial_params, use_threads  # noqa: PLC0415
@@ -31,7 +29,7 @@ def steps(cases: Sequence[Case], repeats: int) -> Iterator[Comparison]:
         reference = partial(descended, module.train(), data, case.batch, RATE, case.calls)
         walks = turns(ours, reference, repeats=repeats)
         ours_each, bare = ([walk / case.calls for walk in side] for side in walks)
-        yield Comparison(f"{case.network}, batch of {case.batch}", "ms", ours_each, bare, bar=case.bar)
+        yield BenchComparison(f"{case.network}, batch of {case.batch}", "ms", ours_each, bare, bar=case.bar)
 
 
 def exported(case: Case) -> Bundle:
@@ -43,7 +41,7 @@ def exported(case: Case) -> Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Trainee:
+class TraineeReading:
     """What a fresh process said about itself."""
 
     peak_mb: float
@@ -51,51 +49,41 @@ class Trainee:
     start_cpu: float
 
 
-def trainees(case: Case, folder: Path, repeats: int) -> Iterator[Comparison]:
+def trainees(case: Case, folder: Path, repeats: int) -> Iterator[BenchComparison]:
     """Memory and cold start of a training process for each back-end."""
     graphs = folder / "graphs"
     graphs.write_bytes(pack(exported(case)))
-    ours, reference = list[Trainee](), list[Trainee]()
+    ours, reference = list[TraineeReading](), list[TraineeReading]()
     for turn in range(repeats):
         for kind, seen in (("onnx", ours), ("torch", reference)):
             command = python("edgefl.ops.bench.training_process", kind, case.network, str(graphs))
             seen.append(_watch(command, folder / f"{kind}-{turn}.log"))
 
-    def both(what: str, unit: str, name: str, bar: float | None = None, limit: float | None = None) -> Comparison:
+    def both(what: str, unit: str, name: str, bar: float | None = None, limit: float | None = None) -> BenchComparison:
         sides = [[getattr(trainee, name) for trainee in seen] for seen in (ours, reference)]
-        return Comparison(what, unit, sides[0], sides[1], bar, limit)
+        return BenchComparison(what, unit, sides[0], sides[1], bar, limit)
 
     yield both(f"{case.network}, peak memory of a process", "MB", "peak_mb", limit=90.0)
     yield both(f"{case.network}, cold start to first step, wall", "s", "start_seconds", bar=0.25)
     yield both(f"{case.network}, cold start to first step, CPU", "s", "start_cpu", bar=0.25)
 
 
-def boxed(case: Case, rounds: int, folder: Path) -> Iterator[Comparison]:
+def boxed(case: Case, rounds: int, folder: Path) -> Iterator[BenchComparison]:
     """A whole agent with its box, beside the same in one process: memory, and a round."""
     graphs = folder / "graphs"
     graphs.write_bytes(pack(exported(case)))
     command = python("edgefl.ops.bench.boxed_process", case.network, str(graphs), str(rounds))
-    numbers = _numbers(command, folder / "boxed.log")
+    numbers = numbers_of(command, folder / "boxed.log")
     whole = [numbers["pss_mb"]]
-    yield Comparison(f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0)
+    yield BenchComparison(
+        f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0
+    )
     for kind, excess in (("wall", 5.0), ("CPU", None)):
         sides = numbers[f"boxed_{kind}"], numbers[f"here_{kind}"]
-        yield Comparison(f"{case.network}, a round in a box, {kind}", "ms", *sides, excess=excess)
+        yield BenchComparison(f"{case.network}, a round in a box, {kind}", "ms", *sides, excess=excess)
 
 
-def _watch(command: list[str], output: Path) -> Trainee:
+def _watch(command: list[str], output: Path) -> TraineeReading:
     began = monotonic()
-    numbers = _numbers(command, output)
-    return Trainee(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])
-
-
-def _numbers(command: list[str], output: Path) -> dict[str, Any]:
-    """What a process says of itself in its last line (Any: numbers, or lists of them)."""
-    # An installed package has its bytecode: here the first start leaves it, whatever this shell thinks of that.
-    child = Child(command, output, environment={"PYTHONDONTWRITEBYTECODE": ""})
-    child.gone.wait()
-    child.stop()
-    if child.exit_code:
-        raise RunError(f"a training process failed: {child.last_words()}")
-    numbers: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
-    return numbers
+    numbers = numbers_of(command, output)
+    return TraineeReading(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])

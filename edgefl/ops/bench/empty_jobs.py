@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from edgefl.base.vector import Layout
-from edgefl.job.config.evaluation import Evaluation
-from edgefl.job.config.schema import Broker, Learning, RoundRules, Run, RunFile, Wire
+from edgefl.job.config.evaluation import EvaluationSection
+from edgefl.job.config.schema import BrokerSection, Learning, RoundRules, RunFile, RunSection, Wire
 from edgefl.job.run.job import Job
 from edgefl.learn.losses import LOSSES
 from edgefl.ops.bench.noop import NOTHING, Blank, Noop
@@ -19,11 +19,11 @@ def still_job(
 ) -> Job:
     """Return a job whose devices have nothing to do; vectors travel as `wire` says. It begins with `devices`."""
     run = RunFile(
-        run=Run(name=name, rounds=rounds),
+        run=RunSection(name=name, rounds=rounds),
         task=Learning(data=None, model="still", sample=NOTHING.shape, classes=NOTHING.classes, backend="torch"),
         algorithm={"name": "still"},
         rounds=RoundRules(cohort=cohort, quorum=cohort, deadline=DEADLINE, start_with=devices),
-        broker=Broker(fleet="bench"),
+        broker=BrokerSection(fleet="bench"),
         wire=Wire(codec=wire),
     )
     model = Blank(Layout(("w",), ((params,),)))
@@ -45,10 +45,10 @@ def still_job(
     )
 
 
-def unjudged(job: Job, run: Run) -> Job:
+def unjudged(job: Job, run: RunSection) -> Job:
     """Return the job under this name, with this number of rounds and no evaluation: the other sides have none either.
 
     A run file could not say that: a coordinator without data cannot be told to judge, so it does not.
     """
-    changed = {"run": run, "evaluation": Evaluation(on="coordinator")}
+    changed = {"run": run, "evaluation": EvaluationSection(on="coordinator")}
     return replace(job, run=job.run.model_copy(update=changed))

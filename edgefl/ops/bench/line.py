@@ -20,7 +20,7 @@ def cpu_seconds(pid: int) -> float | None:
         return None
 
 
-class Line:
+class ServerLine:
     """The line behind a path; an order names the processes whose CPU time is told with every mark."""
 
     def __init__(self, path: str) -> None:
@@ -53,6 +53,6 @@ class Line:
 
 def serve(path: str, play: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
     """Play what is ordered until the other end closes; `play` hears whom to tell after each round."""
-    line = Line(path)
+    line = ServerLine(path)
     while (order := line.order()) is not None:
         line.done(play(order, line.mark))

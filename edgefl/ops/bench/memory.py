@@ -16,8 +16,9 @@ import psutil
 from edgefl.base.errors import RunError
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.local_fleet import Fleet
-from edgefl.ops.bench.report import Comparison
+from edgefl.job.run.local_fleet import LocalFleet
+from edgefl.ops.bench.report import BenchComparison
+from edgefl.ops.bench.server import numbers_of
 from edgefl.system import user_files
 from edgefl.system.processes import Child, python
 from edgefl.system.store import write_atomically
@@ -52,7 +53,7 @@ identity = "{folder}/identity.key"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryBench:
     """What to measure."""
 
     params: int = 1_000_000
@@ -61,21 +62,21 @@ class Plan:
     answers: int = 1_000
 
 
-def measure(plan: Plan, folder: Path) -> Iterator[Comparison]:
+def measure(plan: MemoryBench, folder: Path) -> Iterator[BenchComparison]:
     """All of it, one after another."""
     torch = _peak([sys.executable, "-c", "import torch"], folder)
     waiting, working = coordinator(plan, folder)
     size = f"{plan.params:,} parameters"
-    yield Comparison("a coordinator that waits, beside `import torch`", "MB", (waiting,), (torch,), limit=WAITING)
+    yield BenchComparison("a coordinator that waits, beside `import torch`", "MB", (waiting,), (torch,), limit=WAITING)
     what = f"with {plan.devices} devices, {size}, beside `import torch`"
-    yield Comparison(what, "MB", (working,), (torch,), limit=WORKING)
+    yield BenchComparison(what, "MB", (working,), (torch,), limit=WORKING)
     for kind, answers in (("sums", plan.answers), ("rows", max(1, plan.answers // 10))):
         extra = _merged(plan.params, answers, kind, folder)
         what = f"{answers:,} answers of {size}, {kind}, beside their bytes"
-        yield Comparison(what, "MB", (extra,), (4 * plan.params * answers / MB,), limit=ROUND)
+        yield BenchComparison(what, "MB", (extra,), (4 * plan.params * answers / MB,), limit=ROUND)
 
 
-def coordinator(plan: Plan, folder: Path) -> tuple[float, float]:
+def coordinator(plan: MemoryBench, folder: Path) -> tuple[float, float]:
     """The most memory of a coordinator until its first device comes, and until its run has ended."""
     with ExitStack() as until_done:
         running = until_done.enter_context(broker.start())
@@ -89,7 +90,7 @@ def coordinator(plan: Plan, folder: Path) -> tuple[float, float]:
         until_done.callback(child.stop)
         waiting = _watched(child, output, "waiting")
         run = load(RunFile, path)
-        until_done.enter_context(Fleet.of(run, str(running.address)))
+        until_done.enter_context(LocalFleet.of(run, str(running.address)))
         return waiting, _watched(child, output, "done")
 
 
@@ -127,9 +128,5 @@ def _resident(child: Child) -> float:
 def _merged(params: int, answers: int, kind: str, folder: Path) -> float:
     """What a process that merges says it took."""
     output = folder / f"merge-{kind}.log"
-    child = Child(python("edgefl.ops.bench.merge", str(params), str(answers), str(folder), kind), output)
-    child.gone.wait()
-    child.stop()
-    if child.exit_code:
-        raise RunError(f"the merge of the bench failed: {child.last_words()}")
-    return float(json.loads(output.read_text().splitlines()[-1])["extra"])
+    command = python("edgefl.ops.bench.merge", str(params), str(answers), str(folder), kind)
+    return float(numbers_of(command, output)["extra"])

@@ -1,8 +1,8 @@
 """A round of many answers, without a network: `python -m edgefl.ops.bench.merge PARAMS ANSWERS FOLDER sums|rows`.
 
-Each answer goes the way of a real one, into the journal and the answer store, then all are merged: by the mean, or by
-SGC as well, which looks at all of them at once. It prints how many MB this took beyond what there was before; of rows,
-which are maps of files, those that the kernel cannot take back.
+Each answer is written to the journal and the answer store, as in a run. Then all are merged by the mean, or also by
+SGC, which needs all of them at once. The program prints how many MB this took in addition; of memory-mapped files it
+counts only what the kernel cannot take back.
 """
 
 import json

@@ -14,7 +14,7 @@ import psutil
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BenchComparison:
     """One thing measured on both sides, several times.
 
     `bar` is the largest ratio we allow ourselves, `limit` the largest value of ours, `excess` the largest difference of
@@ -94,7 +94,7 @@ def load_now() -> list[float]:
 WIDTHS = (56, 26, 24, 14, 20, 7)  # fixed, so that a line can be shown as soon as it is known
 
 
-def table(title: str, names: tuple[str, str], comparisons: Iterable[Comparison]) -> Iterator[str]:
+def table(title: str, names: tuple[str, str], comparisons: Iterable[BenchComparison]) -> Iterator[str]:
     """Lines for a person: the medians with the best in brackets, the ratio and its bar."""
     yield _line((title, *(f"{name} median (best)" for name in names), "ratio (best)", "bar", ""))
     yield "-" * sum(WIDTHS)
@@ -102,7 +102,7 @@ def table(title: str, names: tuple[str, str], comparisons: Iterable[Comparison])
         yield _line(_row(one))
 
 
-def show(title: str, names: tuple[str, str], comparisons: Iterable[Comparison], *, json: bool) -> None:
+def show(title: str, names: tuple[str, str], comparisons: Iterable[BenchComparison], *, json: bool) -> None:
     """Print the machine, then every comparison as soon as it is known."""
     facts = machine()
     lines: Iterable[str]
@@ -121,7 +121,7 @@ def _line(cells: tuple[str, ...]) -> str:
     return "".join([first.strip().ljust(WIDTHS[0]), *rest]).rstrip()
 
 
-def _row(one: Comparison) -> tuple[str, ...]:
+def _row(one: BenchComparison) -> tuple[str, ...]:
     bars = [] if one.bar is None else [f"<= {one.bar:g} x"]
     bars += [] if one.limit is None else [f"<= {one.limit:g} {one.unit}"]
     bars += [] if one.excess is None else [f"<= {one.excess:g} {one.unit} more"]

@@ -1,15 +1,15 @@
 """A secured fleet on loopback and its Mosquitto, for as long as a bench lasts; nothing of it is the operator's own."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.broker import plan_of, running
 from edgefl.fleet.kit import Kit
+from edgefl.system.environment import environment
 from edgefl.system.processes import Child
 from edgefl.wire.address import Address
 from edgefl.wire.broker import free_port
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 class SecuredFleet:
     """The fleet, what its devices were given, and its running broker."""
 
-    fleet: Fleet
+    fleet: FleetAdministration
     kits: Mapping[str, Kit]
     broker: Child
 
@@ -35,22 +35,8 @@ class SecuredFleet:
 @contextmanager
 def secured_fleet(folder: Path, devices: Iterable[str]) -> Iterator[SecuredFleet]:
     """A fleet of these devices whose files are in this folder."""
-    with _state_in(folder):
-        fleet = Fleet.new(NAME, [HOST], free_port(HOST, 0), clock())
+    with environment(XDG_STATE_HOME=str(folder)):  # not among the fleets of the user who runs the bench
+        fleet = FleetAdministration.new(NAME, [HOST], free_port(HOST, 0), clock())
         kits = {device: fleet.add(device, clock()) for device in devices}
         with running(plan_of(fleet)) as broker:
             yield SecuredFleet(fleet, kits, broker.child)
-
-
-@contextmanager
-def _state_in(folder: Path) -> Iterator[None]:
-    """Fleets are made here, not among those of the user who runs the bench."""
-    before = os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["XDG_STATE_HOME"]
-        else:
-            os.environ["XDG_STATE_HOME"] = before

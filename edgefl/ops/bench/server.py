@@ -33,7 +33,7 @@ class Mark:
         return sum(self.cpu[pid] - earlier.cpu[pid] for pid in pids if pid in self.cpu and pid in earlier.cpu)
 
 
-class Server:
+class BenchServer:
     """One that is running, for as long as `until_done` lasts."""
 
     def __init__(self, name: str, command: Callable[[Path], list[str]], folder: Path, until_done: ExitStack) -> None:
@@ -87,3 +87,15 @@ def start(until_done: ExitStack, command: list[str], output: Path) -> Child:
 def pid(child: Child) -> int:
     assert child.process is not None  # noqa: S101 - it was started, or there is none
     return child.process.pid
+
+
+def numbers_of(command: list[str], output: Path) -> dict[str, Any]:
+    """Run a process of the bench to its end; return what its last line says (Any: numbers, or lists of them)."""
+    # An installed package has its bytecode: here the first start leaves it, whatever this shell thinks of that.
+    child = Child(command, output, environment={"PYTHONDONTWRITEBYTECODE": ""})
+    child.gone.wait()
+    child.stop()
+    if child.exit_code:
+        raise RunError(f"a process of the bench failed: {child.last_words()}")
+    numbers: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+    return numbers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import hosts, members, mosquitto, revocation
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.kit import SUFFIX
 from edgefl.fleet.members import Members
@@ -46,7 +46,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     elif not run.devices and not address.local:
         yield warning(
             "identities",
-            f"fleet '{folder.name}' has no members: the first key that comes with a device's name is believed",
+            f"fleet '{folder.name}' has no members: the first key that comes with a device's name is trusted",
             "`edgefl fleet init` makes a fleet of members, or name their keys under [devices]",
         )
     if run.page.serve and not is_loopback(run.page.host) and run.page.certificate is None and not folder.exists():
@@ -58,7 +58,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     if not address.local and not run.wire.seals(local=False):
         yield warning(
             "seal",
-            f"whoever runs the broker at {address.host} can read every update",
+            f"the operator of the broker at {address.host} can read every update",
             'set wire.seal = "auto": answers are then for the coordinator alone',
         )
 
@@ -108,7 +108,7 @@ def of_listener(run: RunFile, address: Address, now: datetime) -> Iterator[Findi
     settings = folder.read_settings()
     door = Address("mqtts", settings.bind or "127.0.0.1", settings.port)
     yield from network.listener(door, folder.coordinator_tls())
-    if revocation.lets_revoked_in(Fleet(folder.name), door, now):
+    if revocation.lets_revoked_in(FleetAdministration(folder.name), door, now):
         yield wrong(
             "revocations",
             f"{door} lets a certificate in that was revoked: the broker has not read the list",

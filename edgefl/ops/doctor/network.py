@@ -1,6 +1,6 @@
 """The way to the broker, step by step: a port that listens, TLS, a login, a message there and back.
 
-It stops at the first step that fails, because what comes after it cannot be told from here.
+It stops at the first step that fails, because later steps cannot be checked then.
 """
 
 import socket
@@ -24,7 +24,7 @@ from edgefl.wire.mqtt import tls_context
 from edgefl.wire.tls import Tls
 from edgefl.wire.topics import ROOT
 
-COORDINATOR = "coordinator"  # who may speak and hear everywhere
+COORDINATOR = "coordinator"  # may read and write all topics of the fleet
 LARGEST = CHUNK + HEAD + 512  # bytes of the largest packet we send: a chunk, its topic and the frame around it
 
 
@@ -40,7 +40,7 @@ def program(*, needed: bool) -> Finding:
 
 
 def coordinator_key(me: Identity) -> Iterator[Finding]:
-    """Whether the agent knows its coordinator; a broker's address that is wrong is told elsewhere."""
+    """Whether the agent knows its coordinator; another check reports a wrong broker address."""
     try:
         missing = missing_key(parse(me.broker), me.coordinator)
     except ConfigError:
@@ -48,7 +48,7 @@ def coordinator_key(me: Identity) -> Iterator[Finding]:
     if missing:
         yield wrong("coordinator", missing.what, missing.remedy)
     else:
-        yield ok("coordinator", me.coordinator or "the first one seen is believed, as the broker is on loopback")
+        yield ok("coordinator", me.coordinator or "the first one seen is trusted, because the broker is on loopback")
 
 
 def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Finding]:
@@ -81,10 +81,10 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
     topic = f"{ROOT}/{fleet}/doctor/{who}"
     visit = probe_broker(address, context, topic)
     yield from _judge(visit)
-    if not address.local or address.username or files.certificate:  # it is meant to ask who we are
-        yield from _anybody(address, files, topic)
+    if not address.local or address.username or files.certificate:  # this broker should ask for a proof
+        yield from _without_proof(address, files, topic)
         if not visit.refused and who != COORDINATOR:
-            yield from _everybody(address, context, topic)
+            yield from _of_others(address, context, topic)
 
 
 def listener(address: Address, files: Tls) -> Iterator[Finding]:
@@ -96,23 +96,23 @@ def listener(address: Address, files: Tls) -> Iterator[Finding]:
         why = str(error).rpartition(": ")[0] or str(error)
         yield wrong("listener", f"devices are not served at {address} ({why})", "stop the broker, and start it again")
         return
-    yield from _anybody(address, files, f"{ROOT}/doctor")
+    yield from _without_proof(address, files, f"{ROOT}/doctor")
 
 
-def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
-    """Return whether the broker lets a client in without a proof."""
-    nobody = replace(address, username=None, password=None)
+def _without_proof(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
+    """Check whether the broker accepts a client without a certificate or password."""
+    anonymous = replace(address, username=None, password=None)
     context = tls_context(files.ca) if address.tls else None
-    if not probe_broker(nobody, context, topic).refused:
+    if not probe_broker(anonymous, context, topic).refused:
         yield warning(
             "anonymous",
-            f"{nobody} lets every client in, without a certificate or a password",
+            f"{anonymous} lets every client in, without a certificate or a password",
             "set allow_anonymous false and require_certificate true, as `edgefl fleet init` does",
         )
 
 
-def _everybody(address: Address, context: ssl.SSLContext | None, topic: str) -> Iterator[Finding]:
-    """Whether the broker lets a device speak and hear in the names of others."""
+def _of_others(address: Address, context: ssl.SSLContext | None, topic: str) -> Iterator[Finding]:
+    """Check whether the broker lets a device read and write topics of others."""
     if probe_broker(address, context, f"{topic}-and-others").echoed:
         yield warning(
             "ACL",
@@ -137,7 +137,7 @@ def _handshake(address: Address, context: ssl.SSLContext) -> Iterator[Finding]:
 
 
 def _speaks_older(address: Address, context: ssl.SSLContext) -> bool:
-    """Whether it would do with less than we came with."""
+    """Return whether the broker accepts TLS 1.2 as well."""
     newest, context.maximum_version = context.maximum_version, ssl.TLSVersion.TLSv1_2
     try:
         with (
@@ -152,7 +152,7 @@ def _speaks_older(address: Address, context: ssl.SSLContext) -> bool:
 
 
 def _judge(probe: BrokerProbe) -> Iterator[Finding]:
-    """What a visit tells about the broker and about us."""
+    """Turn the result of a visit at the broker into findings."""
     if probe.refused:
         remedy = f"correct the user in the address, and its password in {PASSWORD} (or the client's certificate)"
         yield wrong("login", f"the broker refused: {probe.refused}", remedy)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.decide import vocabulary
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.renewals import Renewals
 from edgefl.base import events
@@ -43,7 +43,7 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker, Unproven
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Undelivered
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Undelivered
 from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class FleetService:
         )
         self.put, self.tell, self.lifetime = wiring.put, tell, lifetime
         self.keys = DeviceKeys(members=members)
-        self.proofs = Proofs(fleet, JOB, self.keys)
+        self.proofs = DeviceAuthentication(fleet, JOB, self.keys)
         self.speaker = Speaker(signer, fleet, life)
         self.run_id = f"{JOB}-{life}"
         self.renewals = Renewals(fleet)
@@ -101,16 +101,16 @@ class FleetService:
         """What follows from an event of this fleet's transport or background."""
         now = self.clock.now()
         match event:
-            case Connected():
+            case ConnectionMade():
                 self._feed(BrokerBack(now))
                 self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, JOB, "+"))
-            case Disconnected():
+            case ConnectionLost():
                 self._feed(BrokerGone(now, str(event)))
             case Message():
                 self._message(event, now)
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
-            case vocabulary.Certified(device=device, certificate=certificate):
+            case vocabulary.CertificateSigned(device=device, certificate=certificate):
                 self.say(device, Renewed(certificate=certificate))
                 self._told(events.Certified(device))
                 self._tell_expiry(device)

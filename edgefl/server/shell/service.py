@@ -49,7 +49,7 @@ from edgefl.server.shell.fleet import FleetService
 from edgefl.system.background import Background
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Server:
                     self.feed(FolderDeleted(self.clock.now(), self.clock.wall(), name))
             case Ask(call, reply):
                 _answer(reply, lambda: call(self))
-            case Woken():
+            case DeadlineReached():
                 self._woken()
             case ServerStopped():
                 self._stop()

@@ -1,4 +1,4 @@
-"""What an operator should know at once, from the facts of a run and the time. Pure: it is told the time."""
+"""Which alarms an operator gets, from the facts of a run and the time. Pure: the caller passes the time in."""
 
 import hashlib
 import json
@@ -30,8 +30,8 @@ NAMED = 20  # devices in a text; the list has all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One alarm; `id` is the same however often it is sent. `text` is for people, and for Slack and its like."""
+class AlarmMessage:
+    """One alarm; `id` is the same however often it is sent. `text` is for people, in a mail or a chat."""
 
     event: Alarm
     run: str
@@ -54,23 +54,23 @@ class Message:
 
 @dataclass(slots=True)
 class Alarms:
-    """Watches over one run; `rules` says what is wanted, and how long is long."""
+    """The alarms of one run; `rules` names the wanted ones, and the times after which they are due."""
 
     rules: Webhook
     started: Started
     ends: dict[str, float] = field(default_factory=dict)  # the certificates of devices, in seconds since 1970
     gone: dict[str, float] = field(default_factory=dict)  # devices, and since when
-    away: set[str] = field(default_factory=set)  # of these, those that were told of
+    away: set[str] = field(default_factory=set)  # of these, those with an alarm already sent
     round: int = 0
     moved: float = 0.0  # when a round was last merged, or the run began
     stalled: bool = False
     waiting: str = ""
-    ending: set[str] = field(default_factory=set)  # devices whose certificate was told of
+    ending: set[str] = field(default_factory=set)  # devices whose certificate has had its alarm
     broken: dict[str, str] = field(default_factory=dict)  # devices, and what is wrong with their data
     over: bool = False
 
-    def tell(self, fact: Fact) -> list[Message]:  # noqa: C901  one fact, one case
-        """What follows from a fact at once."""
+    def tell(self, fact: Fact) -> list[AlarmMessage]:  # noqa: C901  one fact, one case
+        """Return the alarms that follow from a fact."""
         match fact:
             case Started() | Resumed():
                 self.moved, self.stalled = max(self.moved, fact.at), False
@@ -81,7 +81,7 @@ class Alarms:
                 self.gone.setdefault(device, fact.at)
             case DataBroken() | DataMended():
                 return self._data(fact)
-            case Lost(device=device):  # it says itself why it is not here, and when it will be
+            case Lost(device=device):  # it rests, and has said why
                 self.gone.pop(device, None)
             case Certificate(device=device, ends=ends):
                 self.ending -= {device} if self.ends.get(device) != ends else set()
@@ -98,8 +98,8 @@ class Alarms:
                 return self._wanted("run_failed", f"run '{self.started.run}' failed: {reason}", fact.at, str(fact.at))
         return []
 
-    def woken(self, now: float) -> list[Message]:
-        """What follows from the time: devices that are away together are told of together."""
+    def woken(self, now: float) -> list[AlarmMessage]:
+        """Return the alarms that follow from the time; devices that are away at the same time share one."""
         if self.over:
             return []
         lost = [name for name, since in self.gone.items() if now - since >= self.rules.device_away_seconds]
@@ -124,7 +124,7 @@ class Alarms:
         return messages
 
     def deadline(self) -> float | None:
-        """When the time alone may have something to say."""
+        """Return the time at which the next alarm may be due without a fact."""
         if self.over:
             return None
         away = [since + self.rules.device_away_seconds for name, since in self.gone.items() if name not in self.away]
@@ -132,12 +132,12 @@ class Alarms:
         due = [*away, *ends, *([self._stalls_at()] if self._stalls_at() is not None else [])]
         return min((moment for moment in due if moment is not None), default=None)
 
-    def _data(self, fact: DataBroken | DataMended) -> list[Message]:
+    def _data(self, fact: DataBroken | DataMended) -> list[AlarmMessage]:
         device, before = fact.device, self.broken.pop(fact.device, None)
         if isinstance(fact, DataMended):
             text = f"{device} can use its data again"
             return self._wanted("data_mended", text, fact.at, str(fact.at), (device,)) if before else []
-        if fact.samples_from is None:  # it is there, and says why it cannot train
+        if fact.samples_from is None:  # it is connected, and says why it cannot train
             self.gone.pop(device, None)
         trouble = self.broken[device] = trouble_of(fact)
         if trouble == before:
@@ -147,7 +147,7 @@ class Alarms:
     def _stalls_at(self) -> float | None:
         return None if self.stalled or not self.moved else self.moved + self.rules.stalled_seconds
 
-    def _done(self, fact: Done) -> list[Message]:
+    def _done(self, fact: Done) -> list[AlarmMessage]:
         name, rounds = self.started.run, fact.rounds
         messages = []
         if fact.rounds_to_target is not None:
@@ -157,8 +157,10 @@ class Alarms:
         text = f"run '{name}' has finished after {rounds} rounds{score}"
         return [*messages, *self._wanted("run_finished", text, fact.at, str(rounds))]
 
-    def _wanted(self, event: Alarm, text: str, at: float, about: str, devices: tuple[str, ...] = ()) -> list[Message]:
-        message = Message(event, self.started.run, self.started.run_id, at, text, self.round, devices, about)
+    def _wanted(
+        self, event: Alarm, text: str, at: float, about: str, devices: tuple[str, ...] = ()
+    ) -> list[AlarmMessage]:
+        message = AlarmMessage(event, self.started.run, self.started.run_id, at, text, self.round, devices, about)
         return [message] if event in self.rules.events else []
 
 

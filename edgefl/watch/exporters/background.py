@@ -12,7 +12,7 @@ from threading import Condition, Thread
 
 from edgefl.base.events import Evaluating, Fact
 from edgefl.base.printable import printable
-from edgefl.watch.exporters.base import Exporter, Timed
+from edgefl.watch.exporters.base import Exporter, TimedExporter
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ FIRST, LONGEST = 1.0, 60.0  # seconds before the next attempt
 FAREWELL = 10.0  # seconds for what is left when the run has ended
 
 
-class Aside:
+class BackgroundExporter:
     """`make` opens the exporter, in the thread: that may be slow as well."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Aside:
                     about = fact
                 if fact is not None:
                     exporter(fact)
-                if isinstance(exporter, Timed):
+                if isinstance(exporter, TimedExporter):
                     exporter.woken(time.time())
             except Exception as error:  # noqa: BLE001 - whatever it is: it is not the run's business
                 self._failed(error)
@@ -102,7 +102,7 @@ class Aside:
     def _next(self, exporter: Exporter | None) -> Fact | None:
         """What is first, once there is something; None: it is time to wake the exporter, or to end."""
         with self._changed:
-            due = exporter.deadline() if isinstance(exporter, Timed) else None
+            due = exporter.deadline() if isinstance(exporter, TimedExporter) else None
             if not self._waiting and not self._closing:
                 self._changed.wait(None if due is None else max(0.0, due - time.time()))
             return self._waiting.popleft() if self._waiting else None

@@ -18,7 +18,7 @@ class Exporter(Protocol):
 
 
 @runtime_checkable
-class Timed(Protocol):
+class TimedExporter(Protocol):
     """An exporter that also has something to say when nothing happens."""
 
     def deadline(self) -> float | None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Fact, Failed, Round, Started
+from edgefl.base.report_numbers import LastReports, number
 from edgefl.job.config.export import Mlflow
-from edgefl.watch.exporters.progress_file import kind_of
 from edgefl.watch.exporters.scalars import scalars
 
 PACKAGE = "mlflow"
@@ -28,17 +28,17 @@ class MlflowRun:
         self.client: Any = MlflowClient(tracking_uri=settings.tracking_uri)  # Any: it has no types
         self.id = self._found(started, settings.experiment) or self._begun(started, settings.experiment, parameters)
         self.client.update_run(self.id, status="RUNNING")
-        self.last = {kind: self._last(mark) for kind, mark in MARKS.items()}
+        self.reports = LastReports({kind: self._last(mark) for kind, mark in MARKS.items()})
         self.class_names: Sequence[str] | None = None
 
     def __call__(self, fact: Fact) -> None:
         match fact:
             case Evaluating(class_names=names):
                 self.class_names = names
-            case Round(round=round) | Evaluated(round=round) if round > self.last[kind_of(fact)]:
-                figures = {**scalars(fact, self.class_names), MARKS[kind_of(fact)]: float(round)}
+            case Round(round=round) | Evaluated(round=round) if not self.reports.has(fact):
+                figures = {**scalars(fact, self.class_names), MARKS[number(fact)[0]]: float(round)}
                 self.client.log_batch(self.id, metrics=self._metrics(figures, round, fact.at))
-                self.last[kind_of(fact)] = round
+                self.reports.add(fact)
             case Done(model_sha256=digest):
                 self.client.set_tag(self.id, "edgefl.model_sha256", digest)
                 self.client.set_terminated(self.id, "FINISHED")

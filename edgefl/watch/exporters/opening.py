@@ -11,7 +11,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.events import Evaluated, Fact, Round, Started
 from edgefl.job.config.export import Export
 from edgefl.watch.exporters import mlflow, tensorboard, wandb
-from edgefl.watch.exporters.background import Aside
+from edgefl.watch.exporters.background import BackgroundExporter
 from edgefl.watch.exporters.mlflow import MlflowRun
 from edgefl.watch.exporters.tensorboard import TensorBoardFiles
 from edgefl.watch.exporters.wandb import WandbRun
@@ -33,7 +33,7 @@ class Exporters:
         check(export)
         self.export, self.folder, self.parameters = export, folder, parameters
         self.past = past
-        self.asides: list[Aside] = []
+        self.asides: list[BackgroundExporter] = []
 
     def __call__(self, fact: Fact) -> None:
         if not isinstance(fact, Started) or self.asides:
@@ -56,17 +56,17 @@ class Exporters:
         for aside in self.asides:
             aside(fact)
 
-    def _open(self, started: Started) -> Iterator[Aside]:
+    def _open(self, started: Started) -> Iterator[BackgroundExporter]:
         export, folder = self.export, self.folder
         if export.tensorboard:
             place = export.tensorboard.folder or folder / "tensorboard"
-            yield Aside("TensorBoard", TensorBoardFiles.wants, partial(TensorBoardFiles, started, place))
+            yield BackgroundExporter("TensorBoard", TensorBoardFiles.wants, partial(TensorBoardFiles, started, place))
         if export.mlflow:
             make = partial(MlflowRun, started, export.mlflow, self.parameters)
-            yield Aside("MLflow", MlflowRun.wants, make)
+            yield BackgroundExporter("MLflow", MlflowRun.wants, make)
         if export.wandb:
             run = partial(WandbRun, started, export.wandb, folder / "wandb", self.parameters)
-            yield Aside("W&B", WandbRun.wants, run)
+            yield BackgroundExporter("W&B", WandbRun.wants, run)
         for number, hook in enumerate(export.webhooks, 1):
             if hook.shortened:
                 log.warning(
@@ -75,7 +75,7 @@ class Exporters:
                 continue
             delivered = folder / f"webhook-{number}.json"
             caller = partial(WebhookCaller, started, hook, delivered)
-            yield Aside(f"webhook {number}", WebhookCaller.wants, caller)
+            yield BackgroundExporter(f"webhook {number}", WebhookCaller.wants, caller)
 
 
 def check(export: Export) -> None:

@@ -24,7 +24,7 @@ Labels = Mapping[str, str]
 Sample = tuple[Labels, float | int | bool | None]
 
 
-class Metric(NamedTuple):
+class MetricFamily(NamedTuple):
     """A family of series."""
 
     name: str
@@ -33,83 +33,99 @@ class Metric(NamedTuple):
 
 
 RUN = {
-    "info": Metric("edgefl_run_info", "gauge", "The run: its id and algorithm as labels, the value is 1."),
-    "state": Metric("edgefl_run_state", "gauge", "1 for the state that the run is in."),
-    "planned": Metric("edgefl_rounds_planned", "gauge", "Rounds that the run should have."),
-    "done": Metric("edgefl_rounds_merged", "gauge", "The last round that is merged."),
-    "merged_at": Metric("edgefl_last_round_timestamp_seconds", "gauge", "When the last round was merged."),
-    "broker": Metric("edgefl_broker_up", "gauge", "Whether the broker is there."),
-    "paused": Metric("edgefl_run_paused", "gauge", "Whether something must be mended before the run goes on."),
-    "up": Metric("edgefl_received_bytes_total", "counter", "Bytes of answers, of merged rounds."),
-    "down": Metric(
+    "info": MetricFamily("edgefl_run_info", "gauge", "The run: its id and algorithm as labels, the value is 1."),
+    "state": MetricFamily("edgefl_run_state", "gauge", "1 for the state that the run is in."),
+    "planned": MetricFamily("edgefl_rounds_planned", "gauge", "Rounds that the run should have."),
+    "done": MetricFamily("edgefl_rounds_merged", "gauge", "The last round that is merged."),
+    "merged_at": MetricFamily("edgefl_last_round_timestamp_seconds", "gauge", "When the last round was merged."),
+    "broker": MetricFamily("edgefl_broker_up", "gauge", "Whether the broker is there."),
+    "paused": MetricFamily("edgefl_run_paused", "gauge", "Whether something must be mended before the run goes on."),
+    "up": MetricFamily("edgefl_received_bytes_total", "counter", "Bytes of answers, of merged rounds."),
+    "down": MetricFamily(
         "edgefl_sent_bytes_total", "counter", "Bytes of models that devices had to fetch, of merged rounds."
     ),
-    "late": Metric("edgefl_late_answers_total", "counter", "Answers to rounds that were closed, of merged rounds."),
-    "refused": Metric("edgefl_refused_messages_total", "counter", "Messages that could not be used, of merged rounds."),
-    "seconds": Metric("edgefl_rounds_seconds_total", "counter", "Seconds that merged rounds took."),
-    "waiting": Metric("edgefl_rounds_waiting_seconds_total", "counter", "Of these, seconds until rounds were opened."),
+    "late": MetricFamily(
+        "edgefl_late_answers_total", "counter", "Answers to rounds that were closed, of merged rounds."
+    ),
+    "refused": MetricFamily(
+        "edgefl_refused_messages_total", "counter", "Messages that could not be used, of merged rounds."
+    ),
+    "seconds": MetricFamily("edgefl_rounds_seconds_total", "counter", "Seconds that merged rounds took."),
+    "waiting": MetricFamily(
+        "edgefl_rounds_waiting_seconds_total", "counter", "Of these, seconds until rounds were opened."
+    ),
 }
 OPEN = {
-    "asked": Metric("edgefl_open_round_asked", "gauge", "Devices that the open round has asked."),
-    "answered": Metric("edgefl_open_round_answered", "gauge", "Devices that have answered it."),
-    "awaited": Metric("edgefl_open_round_awaited", "gauge", "Devices that are waited for."),
+    "asked": MetricFamily("edgefl_open_round_asked", "gauge", "Devices that the open round has asked."),
+    "answered": MetricFamily("edgefl_open_round_answered", "gauge", "Devices that have answered it."),
+    "awaited": MetricFamily("edgefl_open_round_awaited", "gauge", "Devices that are waited for."),
 }
 ROUND = {
-    "accuracy": Metric("edgefl_accuracy_ratio", "gauge", "Accuracy of the last model."),
-    "balanced_accuracy": Metric("edgefl_balanced_accuracy_ratio", "gauge", "Mean of its accuracies on each class."),
-    "loss": Metric("edgefl_loss", "gauge", "Its loss."),
-    "mae": Metric("edgefl_mean_absolute_error", "gauge", "Its mean absolute error, of a regression."),
-    "rmse": Metric("edgefl_root_mean_squared_error", "gauge", "Its root mean squared error, of a regression."),
-    "r2": Metric("edgefl_r_squared_ratio", "gauge", "Its coefficient of determination, of a regression."),
-    "forgetting": Metric("edgefl_forgetting_ratio", "gauge", "What it has forgotten of what models before it knew."),
-    "seconds": Metric("edgefl_last_round_seconds", "gauge", "Seconds that the last round took."),
-    "waiting_seconds": Metric("edgefl_last_round_waiting_seconds", "gauge", "Of these, until it was opened."),
-    "devices": Metric("edgefl_last_round_devices", "gauge", "Devices whose answers it was merged from."),
+    "accuracy": MetricFamily("edgefl_accuracy_ratio", "gauge", "Accuracy of the last model."),
+    "balanced_accuracy": MetricFamily(
+        "edgefl_balanced_accuracy_ratio", "gauge", "Mean of its accuracies on each class."
+    ),
+    "loss": MetricFamily("edgefl_loss", "gauge", "Its loss."),
+    "mae": MetricFamily("edgefl_mean_absolute_error", "gauge", "Its mean absolute error, of a regression."),
+    "rmse": MetricFamily("edgefl_root_mean_squared_error", "gauge", "Its root mean squared error, of a regression."),
+    "r2": MetricFamily("edgefl_r_squared_ratio", "gauge", "Its coefficient of determination, of a regression."),
+    "forgetting": MetricFamily(
+        "edgefl_forgetting_ratio", "gauge", "What it has forgotten of what models before it knew."
+    ),
+    "seconds": MetricFamily("edgefl_last_round_seconds", "gauge", "Seconds that the last round took."),
+    "waiting_seconds": MetricFamily("edgefl_last_round_waiting_seconds", "gauge", "Of these, until it was opened."),
+    "devices": MetricFamily("edgefl_last_round_devices", "gauge", "Devices whose answers it was merged from."),
 }
 EVALUATED = {
-    "round": Metric("edgefl_fleet_evaluated_round", "gauge", "The last round whose model devices looked at."),
-    "accuracy": Metric("edgefl_fleet_accuracy_ratio", "gauge", "Its accuracy on data that devices set aside."),
-    "balanced_accuracy": Metric("edgefl_fleet_balanced_accuracy_ratio", "gauge", "The mean over classes, there."),
-    "loss": Metric("edgefl_fleet_loss", "gauge", "Its loss, there."),
-    "rmse": Metric("edgefl_fleet_root_mean_squared_error", "gauge", "Its root mean squared error, there."),
-    "median": Metric("edgefl_fleet_median_score", "gauge", "The median over devices, of the accuracy or the RMSE."),
-    "worst_tenth": Metric("edgefl_fleet_worst_tenth_score", "gauge", "The mean of the worst tenth of devices."),
+    "round": MetricFamily("edgefl_fleet_evaluated_round", "gauge", "The last round whose model devices looked at."),
+    "accuracy": MetricFamily("edgefl_fleet_accuracy_ratio", "gauge", "Its accuracy on data that devices set aside."),
+    "balanced_accuracy": MetricFamily("edgefl_fleet_balanced_accuracy_ratio", "gauge", "The mean over classes, there."),
+    "loss": MetricFamily("edgefl_fleet_loss", "gauge", "Its loss, there."),
+    "rmse": MetricFamily("edgefl_fleet_root_mean_squared_error", "gauge", "Its root mean squared error, there."),
+    "median": MetricFamily(
+        "edgefl_fleet_median_score", "gauge", "The median over devices, of the accuracy or the RMSE."
+    ),
+    "worst_tenth": MetricFamily("edgefl_fleet_worst_tenth_score", "gauge", "The mean of the worst tenth of devices."),
 }
-SCORE = Metric("edgefl_score", "gauge", "What the last model is worth by the figures of its kind of task, by name.")
-PER_CLASS = Metric("edgefl_class_accuracy_ratio", "gauge", "Accuracy of the last model on each class.")
-FLEET = Metric("edgefl_devices", "gauge", "Devices that are known, by what they are doing.")
+SCORE = MetricFamily(
+    "edgefl_score", "gauge", "What the last model is worth by the figures of its kind of task, by name."
+)
+PER_CLASS = MetricFamily("edgefl_class_accuracy_ratio", "gauge", "Accuracy of the last model on each class.")
+FLEET = MetricFamily("edgefl_devices", "gauge", "Devices that are known, by what they are doing.")
 DEVICE = {
-    "up": Metric("edgefl_device_up", "gauge", "Whether the device is there."),
-    "last_seen": Metric("edgefl_device_last_seen_timestamp_seconds", "gauge", "When it was last heard."),
-    "took": Metric("edgefl_device_answer_seconds", "gauge", "Its last answer: seconds since it was asked."),
-    "seconds_per_step": Metric("edgefl_device_step_seconds", "gauge", "Seconds for one mini-batch."),
-    "answers": Metric("edgefl_device_answers_total", "counter", "Answers that counted."),
-    "late": Metric("edgefl_device_late_answers_total", "counter", "Answers that came too late."),
-    "missed": Metric("edgefl_device_missed_rounds_total", "counter", "Rounds that were closed without it."),
-    "declined": Metric("edgefl_device_declined_rounds_total", "counter", "Rounds that it declined."),
-    "strikes": Metric("edgefl_device_strikes_total", "counter", "Messages of it that could not be used."),
-    "certificate_ends": Metric(
+    "up": MetricFamily("edgefl_device_up", "gauge", "Whether the device is there."),
+    "last_seen": MetricFamily("edgefl_device_last_seen_timestamp_seconds", "gauge", "When its last message came."),
+    "took": MetricFamily("edgefl_device_answer_seconds", "gauge", "Its last answer: seconds since it was asked."),
+    "seconds_per_step": MetricFamily("edgefl_device_step_seconds", "gauge", "Seconds for one mini-batch."),
+    "answers": MetricFamily("edgefl_device_answers_total", "counter", "Answers that counted."),
+    "late": MetricFamily("edgefl_device_late_answers_total", "counter", "Answers that came too late."),
+    "missed": MetricFamily("edgefl_device_missed_rounds_total", "counter", "Rounds that were closed without it."),
+    "declined": MetricFamily("edgefl_device_declined_rounds_total", "counter", "Rounds that it declined."),
+    "strikes": MetricFamily("edgefl_device_strikes_total", "counter", "Messages of it that could not be used."),
+    "certificate_ends": MetricFamily(
         "edgefl_device_certificate_expiry_timestamp_seconds", "gauge", "Until when it can show a certificate."
     ),
-    "data_broken": Metric(
+    "data_broken": MetricFamily(
         "edgefl_device_data_broken", "gauge", "Whether its newest data cannot be used: it trains on older ones, or not."
     ),
-    "data_since": Metric("edgefl_device_data_broken_timestamp_seconds", "gauge", "Since when its data are broken."),
-    "bytes_up": Metric("edgefl_device_received_bytes_total", "counter", "Bytes of its answers."),
+    "data_since": MetricFamily(
+        "edgefl_device_data_broken_timestamp_seconds", "gauge", "Since when its data are broken."
+    ),
+    "bytes_up": MetricFamily("edgefl_device_received_bytes_total", "counter", "Bytes of its answers."),
 }
 VITALS = {
-    **{name: Metric(sign.metric, "gauge", sign.help) for name, sign in SIGNS.items()},
-    "at": Metric("edgefl_device_vitals_timestamp_seconds", "gauge", "When it said so."),
+    **{name: MetricFamily(sign.metric, "gauge", sign.help) for name, sign in SIGNS.items()},
+    "at": MetricFamily("edgefl_device_vitals_timestamp_seconds", "gauge", "When it said so."),
 }
 
 
-def metrics() -> list[Metric]:
+def metrics() -> list[MetricFamily]:
     """All that there are."""
     single = [*RUN.values(), *OPEN.values(), *ROUND.values(), *EVALUATED.values(), SCORE, PER_CLASS, FLEET]
     return [*single, *DEVICE.values(), *VITALS.values()]
 
 
-class Standing(NamedTuple):
+class RunReading(NamedTuple):
     """What is shown of a run: parts of an overview."""
 
     run: RunRow
@@ -121,17 +137,17 @@ class Standing(NamedTuple):
     devices: list[DeviceRow]
 
 
-def standing_of(overview: Overview) -> Standing:
+def standing_of(overview: Overview) -> RunReading:
     """What is shown of it; what happens from now on does not reach it."""
     here = overview.open
     numbers = (len(here.asked), len(here.answered), len(here.awaited)) if here else (0, 0, 0)
     last = overview.rounds[max(overview.rounds)] if overview.rounds else None
     seen = (overview.rounds[number].evaluated for number in sorted(overview.rounds, reverse=True))
     evaluated = next((one for one in seen if one is not None), None)
-    return Standing(copy(overview.run), last, evaluated, *numbers, [copy(row) for row in overview.devices.values()])
+    return RunReading(copy(overview.run), last, evaluated, *numbers, [copy(row) for row in overview.devices.values()])
 
 
-def text(standing: Standing, most_devices: int = DEVICES) -> str:
+def text(standing: RunReading, most_devices: int = DEVICES) -> str:
     """Everything, as Prometheus reads it."""
     lines: list[str] = []
     for metric, samples in _families(standing, most_devices):
@@ -141,7 +157,7 @@ def text(standing: Standing, most_devices: int = DEVICES) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(standing: Standing, most_devices: int) -> Iterator[tuple[Metric, Iterable[Sample]]]:
+def _families(standing: RunReading, most_devices: int) -> Iterator[tuple[MetricFamily, Iterable[Sample]]]:
     run, last, devices = standing.run, standing.last, standing.devices
     of = {"run": run.name}
     figures: dict[str, float | int | bool | None] = {

@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from math import isfinite
-from typing import TypeAlias
 
 from edgefl.base.events import Evaluated, Round
 from edgefl.base.scores import COMMON
 from edgefl.learn.evaluation import counters
 
-Report: TypeAlias = Round | Evaluated
 NOT_A_FIGURE = {"round", "at"}  # these say where on the curve
 FLEET = "fleet/"  # before what devices saw on data of their own
 
 
-def scalars(fact: Report, class_names: Sequence[str] | None = None) -> dict[str, float]:
+def scalars(fact: Round | Evaluated, class_names: Sequence[str] | None = None) -> dict[str, float]:
     """Every figure of the fact that is a number, under the fact's own name for it; one for each class.
 
     Figures of a task that is neither classes nor real targets have `scores/` before their names.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from edgefl.base.events import Evaluated, Evaluating, Fact, Round, Started
-from edgefl.watch.exporters.progress_file import Exported
+from edgefl.watch.exporters.progress_file import ProgressFile
 from edgefl.watch.exporters.scalars import scalars
 
 PACKAGE = "tensorboard"
@@ -20,7 +20,7 @@ class TensorBoardFiles:
         from tensorboard.summary import Writer  # noqa: PLC0415 - only where it is configured
 
         path = folder / f"{started.run}-{started.run_id[:8]}"
-        self.exported = Exported(path)
+        self.exported = ProgressFile(path)
         self.class_names: Sequence[str] | None = None
         self.writer = Writer(str(path))
 

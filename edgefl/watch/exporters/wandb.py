@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Fact, Failed, Round, Started
 from edgefl.job.config.export import Wandb
-from edgefl.watch.exporters.progress_file import Exported
+from edgefl.watch.exporters.progress_file import ProgressFile
 from edgefl.watch.exporters.scalars import FLEET, scalars
 
 PACKAGE = "wandb"
@@ -24,7 +24,7 @@ class WandbRun:
         import wandb  # noqa: PLC0415 - only where it is configured
 
         folder.mkdir(parents=True, exist_ok=True)
-        self.exported = Exported(folder)
+        self.exported = ProgressFile(folder)
         self.class_names: Sequence[str] | None = None
         self.failed = False
         quiet = wandb.Settings(

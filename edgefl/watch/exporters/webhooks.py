@@ -1,8 +1,8 @@
 """Webhooks: alarms as signed JSON over HTTPS, tried again for a while, and never from the run's own thread.
 
-A message is a POST with `X-Edgefl-Id` (the same for every attempt, also after a restart), `X-Edgefl-Timestamp` and,
-where there is a secret, `X-Edgefl-Signature: sha256=HEX`: the HMAC-SHA256 of timestamp, a dot, and the body. A
-redirection is not followed: a message goes where the run file says, or nowhere.
+A message is a POST with `X-Edgefl-Id` (the same for every attempt, also after a restart) and `X-Edgefl-Timestamp`.
+With a secret it also has `X-Edgefl-Signature: sha256=HEX`, the HMAC-SHA256 of timestamp, a dot, and the body.
+Redirections are not followed: a message goes only where the run file says.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from edgefl.base.version import __version__
 from edgefl.job.config.export import Webhook
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
-from edgefl.watch.exporters.alarms import HEARD, Alarms, Message
+from edgefl.watch.exporters.alarms import HEARD, AlarmMessage, Alarms
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class _NoRedirection(HTTPRedirectHandler):
 class Pending(NamedTuple):
     """A message on its way: how often it was tried, and when it is next."""
 
-    message: Message
+    message: AlarmMessage
     attempts: int
     at: float
 
@@ -97,7 +97,7 @@ class WebhookCaller:
             for pending in left:
                 self._try(pending)
 
-    def _add(self, messages: list[Message]) -> None:
+    def _add(self, messages: list[AlarmMessage]) -> None:
         new = [Pending(message, 0, 0.0) for message in messages if message.id not in self.delivered]
         self.pending = [*self.pending, *new][-ROOM:]
 
@@ -118,7 +118,7 @@ class WebhookCaller:
         if not hopeless and attempts < ATTEMPTS:
             self.pending.append(Pending(message, attempts, self.clock() + self.first * 2 ** (attempts - 1)))
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: AlarmMessage) -> None:
         body, timestamp = message.body(), str(int(self.clock()))
         headers = {
             "Content-Type": "application/json",
@@ -133,16 +133,16 @@ class WebhookCaller:
         with self.opener.open(request, timeout=self.rules.timeout):
             pass  # its words do not matter
 
-    def _remember(self, message: Message) -> None:
+    def _remember(self, message: AlarmMessage) -> None:
         self.delivered = [*self.delivered, message.id][-KEPT:]
         try:
             write_atomically(self.file, json.dumps(self.delivered).encode())
         except StoreError as error:
-            log.warning("what a webhook was told is not written down why=%s", error)
+            log.warning("the list of sent notifications is not written why=%s", error)
 
     def _complain(self, why: str) -> None:
         if not self.complained:  # the address is not named: it may be a secret
-            log.warning("a webhook could not be called, others are tried without a word why=%s", why)
+            log.warning("a webhook could not be called; further failures are not logged why=%s", why)
         self.complained = True
 
 

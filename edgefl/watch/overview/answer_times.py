@@ -17,7 +17,7 @@ SHARE, OFTEN, ALWAYS = 0.01, 3, 9
 
 
 @dataclass(slots=True, frozen=True)
-class Turn:
+class AnswerTime:
     """One answer of a device to a round."""
 
     device: str
@@ -51,7 +51,7 @@ class Pace:
 
 
 @dataclass(slots=True, frozen=True)
-class Usual:
+class UsualTimes:
     """How long the answers to one round took."""
 
     middle: float  # the median
@@ -63,7 +63,7 @@ class Usual:
 
 
 @dataclass(slots=True)
-class Turns:
+class AnswerTimes:
     """All answers, oldest first."""
 
     kept: int = KEPT
@@ -94,22 +94,22 @@ class Turns:
             for column in (self._device, self._round, self._late, self._at, self._took, self._pace):
                 del column[: self.kept // 4]
 
-    def between(self, since: float | None = None, until: float | None = None) -> Iterator[Turn]:
+    def between(self, since: float | None = None, until: float | None = None) -> Iterator[AnswerTime]:
         """Those in this span of time."""
         for i, at in enumerate(self._at):
             if within(at, since, until):
                 yield self._turn(i)
 
-    def of(self, device: str, last: int) -> list[Turn]:
+    def of(self, device: str, last: int) -> list[AnswerTime]:
         """The last ones of a device, oldest first."""
         number = self._numbers.get(device)
         own = (i for i in range(len(self) - 1, -1, -1) if self._device[i] == number)
         return [self._turn(i) for i in islice(own, last)][::-1]
 
-    def _turn(self, i: int) -> Turn:
+    def _turn(self, i: int) -> AnswerTime:
         pace = self._pace[i]
         name = self._names[self._device[i]]
-        return Turn(
+        return AnswerTime(
             name, self._round[i], self._at[i], self._took[i], None if isnan(pace) else pace, bool(self._late[i])
         )
 
@@ -119,20 +119,20 @@ def within(at: float, since: float | None, until: float | None) -> bool:
     return (since is None or at >= since) and (until is None or at < until)
 
 
-def paces(turns: Sequence[Turn], missed: Mapping[str, int]) -> list[Pace]:
+def paces(turns: Sequence[AnswerTime], missed: Mapping[str, int]) -> list[Pace]:
     """What these answers say of each device, and how many rounds were closed without it; the slowest first."""
     rounds: dict[int, list[float]] = {}
-    devices: dict[str, list[Turn]] = {name: [] for name in missed}
+    devices: dict[str, list[AnswerTime]] = {name: [] for name in missed}
     for turn in turns:
         devices.setdefault(turn.device, []).append(turn)
         if turn.took is not None:
             rounds.setdefault(turn.round, []).append(turn.took)
-    usual = {round: Usual(median(took), median_low(took)) for round, took in rounds.items()}
+    usual = {round: UsualTimes(median(took), median_low(took)) for round, took in rounds.items()}
     each = [_pace(name, own, usual, missed.get(name, 0)) for name, own in devices.items()]
     return sorted(each, key=lambda one: (-one.missed - one.late, not one.slow, -(one.times_cohort or 0.0), one.device))
 
 
-def _pace(device: str, turns: Sequence[Turn], usual: Mapping[int, Usual], missed: int) -> Pace:
+def _pace(device: str, turns: Sequence[AnswerTime], usual: Mapping[int, UsualTimes], missed: int) -> Pace:
     timed = [(turn.took, turn.round) for turn in turns if turn.took is not None]
     steps = [turn.seconds_per_step for turn in turns if turn.seconds_per_step is not None]
     times = [took / usual[round].middle for took, round in timed if usual[round].middle > 0]

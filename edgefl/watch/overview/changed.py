@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Changed:
+class RecentlyChanged:
     """Devices by their names and rounds by their numbers, the last one that changed last."""
 
     _keys: OrderedDict[str | int, int] = field(default_factory=OrderedDict)

@@ -4,8 +4,8 @@ It is told facts and knows nothing else: no clock, no disk, no coordinator. The 
 or out of a run's folder. After a restart it is told the folder's story first, then what happens; a report that is told
 again counts once, as in metrics.jsonl.
 
-It stays small, however long a run goes on: of each device the last STORY things that happened to it, of notes the last
-(notes.py), of answers how long they took (turns.py), of more than ROUNDS rounds every other one of the older half.
+It stays small, however long a run goes on. It keeps the last STORY events of each device, the last notes (notes.py)
+and the times of answers (answer_times.py). Of more than ROUNDS rounds it keeps every other one of the older half.
 
 One thread tells and reads; threads that share it hold a lock around both.
 """
@@ -15,11 +15,12 @@ from dataclasses import replace
 
 from edgefl.base import events
 from edgefl.base.events import Fact, as_json
+from edgefl.base.report_numbers import LastReports
 from edgefl.watch.overview import standing
-from edgefl.watch.overview.answer_times import Pace, Turns, paces, within
-from edgefl.watch.overview.changed import Changed
+from edgefl.watch.overview.answer_times import AnswerTimes, Pace, paces, within
+from edgefl.watch.overview.changed import RecentlyChanged
 from edgefl.watch.overview.notes import Notes
-from edgefl.watch.overview.round_progress import Course, better, figures, with_latecomer
+from edgefl.watch.overview.round_progress import RoundProgress, better, figures, with_latecomer
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, DeviceState, Kind, OpenRound, RoundRow, RunRow, Snapshot
 from edgefl.watch.overview.sentences import about, cut, trouble_of, words
 from edgefl.watch.overview.standing import AboutRun
@@ -43,13 +44,14 @@ class Overview:
         self.run = RunRow()
         self.devices: dict[str, DeviceRow] = {}
         self.rounds: dict[int, RoundRow] = {}
-        self.turns = Turns()
+        self.turns = AnswerTimes()
         self.rounds_from = 1  # from here on no round is left out
         self._notes = Notes()
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, RoundProgress] = {}
         self._in_hand: int | None = None
         self._stories: dict[str, deque[Fact]] = {}
-        self._changed = Changed()
+        self._changed = RecentlyChanged()
+        self._reports = LastReports()
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -99,6 +101,13 @@ class Overview:
                 self._stands(fact)
             case events.Joined() | events.Lost() | events.Certified() | events.Released():
                 self._came_or_went(fact)
+            case events.Excluded() | events.Included():
+                self._chosen(fact)
+            case events.Labelled(labels=labels):
+                for name, of_device in labels.items():
+                    row = self.devices.get(name) or self._absent(name, fact)
+                    row.labels = {cut(key): cut(value) for key, value in of_device.items()}
+                    self._touch(row)
             case events.DataBroken() | events.DataMended():
                 self._data_changed(fact)
             case events.Enrolled() | events.Expired():
@@ -127,10 +136,11 @@ class Overview:
                 self._failed(fact)
             case events.Asked() | events.Extended() | events.Abandoned() | events.Closed():
                 self._went_on(fact)
-            case events.Round():
+            case events.Round() if not self._reports.has(fact):
                 self._reported(fact)
-            case events.Evaluated():
+            case events.Evaluated() if not self._reports.has(fact):
                 self._evaluated(fact)
+        self._reports.add(fact)
 
     # ---- the run -----------------------------------------------------------------------------------------------
 
@@ -148,7 +158,7 @@ class Overview:
                 if row.state in ABSENT:
                     self._touch(row)
                 else:
-                    self._put(row, "offline", fact, why="no coordinator hears it")
+                    self._put(row, "offline", fact, why="no coordinator is running")
         if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows no device yet
             for row in self.devices.values():
                 row.live = False
@@ -164,6 +174,7 @@ class Overview:
                 row = self._heard(name, fact)
                 row.samples, row.host, row.version = fact.samples, cut(fact.host), cut(fact.version)
                 row.back_end, row.joined = cut(fact.back_end), row.joined + 1
+                row.arch, row.memory_mb = cut(fact.arch), fact.memory_mb
                 row.joined_at = fact.at if row.joined_at is None else row.joined_at
                 if not fact.stale:
                     row.data_trouble, row.data_since, row.samples_from = "", None, None
@@ -205,11 +216,28 @@ class Overview:
         if isinstance(fact, events.Enrolled):
             for name in fact.devices:
                 if name not in self.devices:
-                    self._put(self._device(name, live=False), "offline", fact, why="not seen in this run")
+                    self._absent(name, fact)
             return
         row = self.devices.get(fact.device) or self._device(fact.device, live=False)
         self._put(row, "offline", fact, why=cut(about(fact, fact.device)))
         row.since = row.certificate_ends = fact.ended
+        self._remember(fact.device, fact)
+
+    def _absent(self, name: str, fact: Fact) -> DeviceRow:
+        """Return the row of a device that belongs to the run and has not come."""
+        row = self._device(name, live=False)
+        self._put(row, "offline", fact, why="not seen in this run")
+        return row
+
+    def _chosen(self, fact: events.Excluded | events.Included) -> None:
+        """The run asks a device, or it does not: by its labels and properties."""
+        row = self.devices.get(fact.device)
+        if row is None:
+            return
+        if isinstance(fact, events.Excluded):
+            self._put(row, "excluded", fact, why=cut(fact.reason))
+        elif row.state == "excluded":
+            self._put(row, "idle", fact)
         self._remember(fact.device, fact)
 
     def _barred(self, fact: events.Refused) -> None:
@@ -335,9 +363,11 @@ class Overview:
         for name in names:
             self._remember(name, fact)
 
-    def _asked(self, fact: events.Asked, course: Course | None) -> None:
+    def _asked(self, fact: events.Asked, course: RoundProgress | None) -> None:
         if course is None or course.open.closed_at is not None:  # closed, and then not merged: the run was extended
-            course = self._courses[fact.round] = Course(OpenRound(fact.round, fact.opening, fact.at, fact.purpose))
+            course = self._courses[fact.round] = RoundProgress(
+                OpenRound(fact.round, fact.opening, fact.at, fact.purpose)
+            )
             while len(self._courses) > COURSES:
                 del self._courses[min(self._courses)]
         here = course.open
@@ -353,8 +383,6 @@ class Overview:
         return None if self.run.deadline is None else since + self.run.deadline
 
     def _reported(self, fact: events.Round) -> None:
-        if fact.round in self.rounds:  # told again after a restart
-            return
         course, run = self._courses.pop(fact.round, None), self.run
         row = course.row(fact) if course else RoundRow(**figures(fact))
         self._put_round(replace(row, bounded={name: {} for name in fact.bounded}))
@@ -381,7 +409,7 @@ class Overview:
     def _evaluated(self, fact: events.Evaluated) -> None:
         """What devices saw of a model: with its round, of the newest one the confusions, of each device its own."""
         row, run = self.rounds.get(fact.round), self.run
-        if row is None or row.evaluated is not None:  # of no round, or told again after a restart
+        if row is None:  # of no round
             return
         for older in self.rounds.values():
             if older.evaluated is not None and older.evaluated.confusion is not None:

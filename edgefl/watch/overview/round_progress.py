@@ -12,7 +12,7 @@ REASONS = 50  # of devices that declined a round are kept
 
 
 @dataclass(slots=True)
-class Course:
+class RoundProgress:
     """A round that is not reported yet."""
 
     open: OpenRound

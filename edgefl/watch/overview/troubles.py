@@ -9,7 +9,7 @@ NOT_IN_RUN = "not in this run"  # how the reason begins of devices that nothing 
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class DeviceTrouble:
     """What is wrong with one device."""
 
     device: str
@@ -17,16 +17,16 @@ class Trouble:
     since: float | None
 
 
-def trouble_with(row: DeviceRow, now: float) -> Trouble | None:
+def trouble_with(row: DeviceRow, now: float) -> DeviceTrouble | None:
     """Return what is wrong with this device, or None; what an operator cannot change is not."""
     if row.certificate_ends is not None and row.certificate_ends <= now and row.state == "offline":
-        return Trouble(row.name, row.why or "its certificate has ended", row.certificate_ends)
+        return DeviceTrouble(row.name, row.why or "its certificate has ended", row.certificate_ends)
     if row.data_trouble:
-        return Trouble(row.name, row.data_trouble, row.data_since)
+        return DeviceTrouble(row.name, row.data_trouble, row.data_since)
     if row.state == "barred" and not_in_run(row):
         return None
     if row.state == "barred":
-        return Trouble(row.name, f"does not take part: {row.why}", row.since)
+        return DeviceTrouble(row.name, f"does not take part: {row.why}", row.since)
     return None
 
 

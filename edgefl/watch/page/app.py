@@ -21,10 +21,10 @@ from starlette.routing import Route
 
 from edgefl.watch.exporters import prometheus
 from edgefl.watch.page import files, stream
-from edgefl.watch.page.budget import Budget
+from edgefl.watch.page.budget import CachedAnswers
 from edgefl.watch.page.feed import Feed
-from edgefl.watch.page.guard import LOGIN, Guard, Places
-from edgefl.watch.page.token import AGE, COOKIE, Token
+from edgefl.watch.page.guard import LOGIN, PageGuard, Places
+from edgefl.watch.page.token import AGE, COOKIE, PageToken
 
 FORM = 8192  # bytes of the form with the token
 
@@ -46,9 +46,9 @@ class Runs(Protocol):
 class Answers:
     """What answers each request."""
 
-    def __init__(self, feed: Feed, runs: Runs, token: Token | None) -> None:
+    def __init__(self, feed: Feed, runs: Runs, token: PageToken | None) -> None:
         self.feed, self.runs, self.token = feed, runs, token
-        self._slow = Budget[Span, dict[str, Any]](lambda span: feed.slow(*span))
+        self._slow = CachedAnswers[Span, dict[str, Any]](lambda span: feed.slow(*span))
 
     async def index(self, request: Request) -> Response:
         return files.answer("index.html", request)
@@ -73,7 +73,7 @@ class Answers:
             return PlainTextResponse("since and until are seconds since 1970.\n", 400)
         answer = await self._slow.ask((since, until))
         if answer is None:
-            return PlainTextResponse("Too many ask at once.\n", 503, {"Retry-After": "10"})
+            return PlainTextResponse("Too many requests at once.\n", 503, {"Retry-After": "10"})
         return _json(answer)
 
     async def listed(self, _: Request) -> Response:
@@ -102,7 +102,7 @@ class Answers:
         return answer
 
 
-def build(feed: Feed, runs: Runs, token: Token | None, places: Places) -> Guard:
+def build(feed: Feed, runs: Runs, token: PageToken | None, places: Places) -> PageGuard:
     """The whole application, behind its guard; `places` is told of each connection that may see the run."""
     answers = Answers(feed, runs, token)
     routes = [
@@ -118,7 +118,7 @@ def build(feed: Feed, runs: Runs, token: Token | None, places: Places) -> Guard:
         Route(LOGIN, answers.form, methods=["GET"]),
         Route(LOGIN, answers.login, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), token, places)
+    return PageGuard(Starlette(routes=routes), token, places)
 
 
 def _json(value: Any) -> Response:  # Any: whatever JSON can say

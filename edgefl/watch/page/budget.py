@@ -21,12 +21,12 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[Answer]):
+class _CachedAnswer(Generic[Answer]):
     answer: Answer
     until: float
 
 
-class Budget(Generic[Question, Answer]):
+class CachedAnswers(Generic[Question, Answer]):
     """Asks `make` for an answer where none is kept; used in one event loop."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Budget(Generic[Question, Answer]):
     ) -> None:
         self._make, self._clock, self._sleep = make, clock, sleep
         self._turn = asyncio.Lock()
-        self._kept: dict[Question, _Kept[Answer]] = {}
+        self._kept: dict[Question, _CachedAnswer[Answer]] = {}
         self._waiting, self._free_at = 0, 0.0
 
     async def ask(self, question: Question) -> Answer | None:
@@ -63,7 +63,7 @@ class Budget(Generic[Question, Answer]):
         now = self._clock()
         self._free_at = now + REST * (now - began)
         self._kept.pop(question, None)
-        self._kept[question] = _Kept(answer, self._free_at)
+        self._kept[question] = _CachedAnswer(answer, self._free_at)
         if len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
         return answer

@@ -29,7 +29,7 @@ MOST = 16  # browsers that are told of changes at the same time
 TURNS = 500  # answers in the story of one device
 
 
-class Listener:
+class FeedListener:
     """A task in the server's loop that is woken when there is something new."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Feed:
         self.life = secrets.token_hex(4)  # numbers of another life mean nothing in this one
         self.closed = False
         self._overview, self._lock = overview, Lock()
-        self._listeners: set[Listener] = set()
+        self._listeners: set[FeedListener] = set()
 
     def tell(self, fact: Fact) -> None:
         """Take it in. A run does not end because something is wrong with how it is shown."""
@@ -115,15 +115,15 @@ class Feed:
             past.turns, past.rounds = deepcopy(self._overview.turns), dict(self._overview.rounds)
         return {"devices": [pace(one) for one in past.slow(since, until)]}
 
-    def listen(self) -> Listener | None:
+    def listen(self) -> FeedListener | None:
         """A new listener; None if there are too many already."""
         if self.closed or len(self._listeners) >= MOST:
             return None
-        listener = Listener()
+        listener = FeedListener()
         self._listeners.add(listener)
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: FeedListener) -> None:
         self._listeners.discard(listener)
 
     def close(self) -> None:

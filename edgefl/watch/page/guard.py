@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 from edgefl.wire.address import is_loopback
 
 STRANGE = "This page is for this machine alone, under its own name: http://127.0.0.1 and the port.\n"
@@ -63,10 +63,10 @@ class Places(Protocol):
         ...
 
 
-class Guard:
+class PageGuard:
     """Around the whole application. Without a token the page is for this machine alone."""
 
-    def __init__(self, app: ASGIApp, token: Token | None, places: Places) -> None:
+    def __init__(self, app: ASGIApp, token: PageToken | None, places: Places) -> None:
         self.app, self.token, self.places = app, token, places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,7 +20,7 @@ LARGEST = 64 << 20  # bytes of a metrics file that is read
 CURVES = ("round", "scores", "forgetting", "bytes_up", "bytes_down", "seconds")
 
 
-class History:
+class PastRuns:
     """The runs in one folder, as the page lists and compares them."""
 
     def __init__(self, folder: Path, here: str = "") -> None:

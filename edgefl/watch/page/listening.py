@@ -35,7 +35,7 @@ TRIES = 20  # ports after the one that was asked for
 Peer: TypeAlias = tuple[str, int]  # address and port
 
 
-class Listening(socket.socket):
+class LimitedSocket(socket.socket):
     """A socket that takes no more connections than are good for us."""
 
     def __init__(self, *family: Any) -> None:
@@ -147,7 +147,7 @@ def _within(peer: Peer, bits_4: int, bits_6: int) -> str:
     return str(ipaddress.ip_network((address, bits), strict=False))
 
 
-def listening(host: str, port: int) -> tuple[Listening, bool]:
+def listening(host: str, port: int) -> tuple[LimitedSocket, bool]:
     """A socket at this place, or at the next port that is free; and whether it is the one that was asked for."""
     for one in range(port, min(65536, port + TRIES)) if port else (0,):
         if bound := _bound(host, one):
@@ -155,12 +155,12 @@ def listening(host: str, port: int) -> tuple[Listening, bool]:
     raise ConfigError(f"page.port = {port}: this and the next {TRIES - 1} are taken; choose another one, or --no-page")
 
 
-def _bound(host: str, port: int) -> Listening | None:
+def _bound(host: str, port: int) -> LimitedSocket | None:
     """A socket at this very place; None if another process has it."""
     bound = None
     try:
         place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        bound = Listening(*place[:3])
+        bound = LimitedSocket(*place[:3])
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place[4])
         bound.listen()

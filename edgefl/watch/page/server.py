@@ -20,7 +20,7 @@ from edgefl.watch.page.app import Runs, build
 from edgefl.watch.page.feed import Feed
 from edgefl.watch.page.guard import Places
 from edgefl.watch.page.listening import ACCEPTED, listening
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ LEAST = 64 << 10
 FAREWELL = 2  # seconds that answers may still take when the run has ended
 
 
-class Impatient(H11Protocol):
+class TimedConnection(H11Protocol):
     """A connection that ends when a request takes longer than PATIENCE, from its first byte to its last.
 
     The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds. An answer
@@ -112,7 +112,7 @@ class HttpServer:
         try:
             config = uvicorn.Config(
                 application(self._socket),
-                http=Impatient,
+                http=TimedConnection,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -158,12 +158,12 @@ class HttpServer:
             self._socket.close_all()
 
 
-class Server(HttpServer):
+class PageServer(HttpServer):
     """The page of one run."""
 
     def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
         self.feed = feed
-        self.token: Token | None = None
+        self.token: PageToken | None = None
         self.token_file: Path | None = None
         if page.token or not page.local:
             self.token_file = page.token or tokens.default_file()

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from edgefl.watch.page.feed import MOST, Feed, Listener
+from edgefl.watch.page.feed import MOST, Feed, FeedListener
 
 PACE = 0.5  # seconds between two events for one browser, however much happens
 HEARTBEAT = 15.0  # seconds after which a comment shows that the line still holds
@@ -29,7 +29,7 @@ def answer(feed: Feed, request: Request) -> Response:
     )
 
 
-async def _events(feed: Feed, listener: Listener, mark: str) -> AsyncIterator[str]:
+async def _events(feed: Feed, listener: FeedListener, mark: str) -> AsyncIterator[str]:
     try:
         while True:
             if feed.newer(mark):

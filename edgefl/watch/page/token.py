@@ -19,7 +19,7 @@ AGE = 30 * 86400  # seconds that a browser keeps the cookie
 SHORTEST, LONGEST = 16, 4096  # letters of a token that an operator chose
 
 
-class Token:
+class PageToken:
     """The word, and the proof of knowing it."""
 
     def __init__(self, word: str) -> None:
@@ -48,7 +48,7 @@ def default_file() -> Path:
     return state_folder() / "page.token"
 
 
-def opened(path: Path) -> Token:
+def opened(path: Path) -> PageToken:
     """The token of a file; where there is none, a new one is made, for its owner alone."""
     try:
         create_atomically(path, f"{secrets.token_urlsafe(32)}\n".encode())
@@ -61,4 +61,4 @@ def opened(path: Path) -> Token:
         raise ConfigError(f"{path}: not a token, which is one line of text; delete it, and a new one is made") from None
     if not SHORTEST <= len(word) <= LONGEST or not word.isascii() or not word.isprintable():
         raise ConfigError(f"{path}: a token has at least {SHORTEST} ASCII letters; delete it, and a new one is made")
-    return Token(word)
+    return PageToken(word)

@@ -8,7 +8,7 @@ from edgefl.watch.overview.overview import Overview
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class PrivacySpent:
     """What the answers of the device that gave most have cost; None: nothing is promised, or it cannot be said."""
 
     device: str
@@ -30,7 +30,7 @@ class Contents:
     software: Mapping[str, str] = field(default_factory=dict)  # of the coordinator
     files: Mapping[str, str] = field(default_factory=dict)  # what the run left, by what it is
     private: bool = False  # it promises something
-    spent: Spent | None = None
+    spent: PrivacySpent | None = None
     unknown: str = ""  # code that the run names, and that is not run for a report
     partitioned: bool = False  # a simulation gives the same model
     finished: bool = True

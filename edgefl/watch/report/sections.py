@@ -94,12 +94,12 @@ def slow(c: Contents, s: Snapshot) -> str:
     """Who was slow, over the whole run and on each of its days."""
     paces = c.overview.slow()
     if not paces:
-        return paragraph("Nobody was asked.")
+        return paragraph("No device was asked.")
     guilty = [one.device for one in paces if one.slow]
     why = "Late, missing, twice as slow as those asked with it, or waited for by several rounds"
-    words = f"{why}: {_names(guilty)}." if guilty else "Nobody."
+    words = f"{why}: {_names(guilty)}." if guilty else "No device."
     days = list(_days(c, s))
-    told = folded("On each day", table(["day", "who was slow"], days, words=(1,))) if days else ""
+    told = folded("On each day", table(["day", "slow devices"], days, words=(1,))) if days else ""
     return paragraph(words) + _paces(paces) + told + figures.side_by_side(figures.times(s))
 
 
@@ -136,7 +136,7 @@ def _days(c: Contents, s: Snapshot) -> Iterator[tuple[str, str]]:
         start = datetime(date.year, date.month, date.day).astimezone()
         end = datetime.combine(date + timedelta(days=1), datetime.min.time()).astimezone()
         guilty = [one for one in c.overview.slow(start.timestamp(), end.timestamp()) if one.slow]
-        yield f"{date:%A %Y-%m-%d}", "; ".join(_offence(one) for one in guilty) or "nobody"
+        yield f"{date:%A %Y-%m-%d}", "; ".join(_offence(one) for one in guilty) or "no device"
 
 
 def _offence(one: Pace) -> str:
@@ -266,9 +266,9 @@ def _span(seconds: float) -> str:
 
 ALL = {
     "": head,
-    "How good it became": curves,
+    "How good the model became": curves,
     "The fleet": fleet,
-    "Who was slow": slow,
+    "Slow devices": slow,
     "Traffic": traffic,
     "Privacy": privacy,
     "Faults": faults,

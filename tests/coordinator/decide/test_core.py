@@ -7,56 +7,55 @@ import pytest
 from coordinator.decide import core
 from coordinator.decide.devices import CONTENT, LACKING, PATIENCE
 from coordinator.decide.roster import Announcement
-from coordinator.decide.rounds import Declined, Rounds, Rules
+from coordinator.decide.rounds import DeviceDeclined, Rounds, Rules
 from coordinator.decide.state import State, recalling
 from coordinator.decide.strikes import Conduct
 from coordinator.decide.vocabulary import (
     Accept,
+    AcceptLate,
     Action,
     Announced,
-    Answered,
+    AnswerArrived,
     AnswerId,
     Ask,
-    Certified,
+    CertificateSigned,
     Certify,
     ClearLeftovers,
     ClearModels,
     Confirm,
-    Connected,
-    Disconnected,
+    CoordinatorConnected,
+    CoordinatorDisconnected,
     Dismiss,
-    Enrolled,
+    DropAnswers,
     Event,
     Expiring,
-    Failed,
-    Forget,
-    HandOver,
     Ignore,
     Invitee,
-    Late,
     Leave,
     Listen,
     ListenAgain,
-    Looked,
     Meet,
+    MembersRead,
     Merge,
     Merged,
     Misbehaved,
-    Model,
     Offered,
     Open,
-    Paused,
     Prepare,
     Prepared,
-    Progressed,
+    ProgressReported,
     Publish,
     PublishAgain,
+    PublishedModel,
     Recalled,
     Refuse,
-    Resend,
+    ReportsCompleted,
+    RequestMissing,
     Revoked,
+    RunFailed,
     SayState,
     Searched,
+    SendCertificate,
     SiteBack,
     SiteLost,
     Stop,
@@ -67,13 +66,14 @@ from coordinator.decide.vocabulary import (
     Unusable,
     Usable,
     Woken,
+    WorkPaused,
 )
 from edgefl.base import events
 from edgefl.base.events import Fact
 
 RULES = Rules(rounds=3, seed=7, cohort=2, quorum=2, deadline=30.0, start_with=2)
 HERE = Announcement(online=True, installation="i", birth=1, samples=10, host="h", version="1", back_end="onnx")
-MODEL = Model(1, 1000)
+MODEL = PublishedModel(1, 1000)
 
 
 def feed(s: State, *happened: Event) -> tuple[State, list[Action], list[Fact]]:
@@ -101,8 +101,8 @@ def opened(rules: Rules = RULES, *devices: str, **more: object) -> State:
     return s
 
 
-def answer(device: str, round: int = 1, at: float = 15.0, **more: object) -> Answered:
-    return Answered(at, device, round, digest(device, round), 500, 4, 0.25, **more)  # type: ignore[arg-type]
+def answer(device: str, round: int = 1, at: float = 15.0, **more: object) -> AnswerArrived:
+    return AnswerArrived(at, device, round, digest(device, round), 500, 4, 0.25, **more)  # type: ignore[arg-type]
 
 
 def digest(device: str, round: int = 1) -> bytes:
@@ -115,7 +115,7 @@ def counted(device: str, round: int = 1, at: float = 15.0) -> list[Event]:
 
 def merged(rules: Rules = RULES) -> State:
     """Round 1 is merged, round 2 is open since second 20."""
-    s, _, _ = feed(opened(rules), *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    s, _, _ = feed(opened(rules), *counted("a"), *counted("b"), Merged(20.0, 1, PublishedModel(2, 1000)))
     assert (s.rounds.round, s.rounds.phase) == (2, "open")
     return s
 
@@ -148,30 +148,30 @@ def states(did: list[Action]) -> list[SayState]:
 
 
 def test_the_next_round_is_not_told_to_all_where_nobody_works_for_the_last():
-    _, did, _ = feed(opened(), *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    _, did, _ = feed(opened(), *counted("a"), *counted("b"), Merged(20.0, 1, PublishedModel(2, 1000)))
     assert states(did) == []
 
 
 def test_who_may_still_work_for_a_round_that_is_over_hears_of_the_next_and_once():
     rules = replace(RULES, quorum=1, cohort=2)
-    s, did, _ = feed(opened(rules), *counted("a"), Woken(50.0), Merged(51.0, 1, Model(2, 1000)))
+    s, did, _ = feed(opened(rules), *counted("a"), Woken(50.0), Merged(51.0, 1, PublishedModel(2, 1000)))
     assert states(did) == [SayState("training", 2, 2)]
-    _, did, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(60.0, 2, Model(3, 1000)))
+    _, did, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(60.0, 2, PublishedModel(3, 1000)))
     assert states(did) == []
 
 
 def test_one_that_was_lost_on_the_way_reads_of_the_next_round_when_it_is_back():
     rules = replace(RULES, quorum=1, cohort=2)
     lost = Announced(12.0, "b", replace(HERE, online=False))
-    _, did, _ = feed(opened(rules), lost, *counted("a"), Woken(50.0), Merged(51.0, 1, Model(2, 1000)))
+    _, did, _ = feed(opened(rules), lost, *counted("a"), Woken(50.0), Merged(51.0, 1, PublishedModel(2, 1000)))
     assert states(did) == [SayState("training", 2, 2)]
 
 
 def test_a_fleet_that_has_grown_and_a_new_connection_are_reasons_to_tell_it():
-    _, did, _ = feed(opened(), *counted("a"), *counted("b"), *joined("c"), Merged(20.0, 1, Model(2, 1000)))
+    _, did, _ = feed(opened(), *counted("a"), *counted("b"), *joined("c"), Merged(20.0, 1, PublishedModel(2, 1000)))
     assert states(did) == [SayState("training", 2, 3)]
-    s, _, _ = feed(opened(), Connected(12.0))
-    _, did, _ = feed(s, *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    s, _, _ = feed(opened(), CoordinatorConnected(12.0))
+    _, did, _ = feed(s, *counted("a"), *counted("b"), Merged(20.0, 1, PublishedModel(2, 1000)))
     assert states(did) == [SayState("training", 2, 2)]
 
 
@@ -238,7 +238,7 @@ def test_an_answer_before_there_is_a_job_is_refused():
 
 
 def test_a_late_answer_is_kept_where_the_run_wants_it_and_counted_either_way():
-    for late, verdict in (("drop", Ignore), ("discount", Late)):
+    for late, verdict in (("drop", Ignore), ("discount", AcceptLate)):
         rules = replace(RULES, cohort=3, quorum=2, start_with=3, late=late)
         s = opened(rules, "a", "b", "c")
         s, _, _ = feed(s, *counted("a"), *counted("b"), Woken(40.0))
@@ -254,7 +254,7 @@ def test_a_late_answer_is_kept_where_the_run_wants_it_and_counted_either_way():
 
 def test_whoever_holds_an_answer_is_told_to_send_it_or_to_forget_it():
     s, did, _ = feed(opened(), Offered(11.0, "a", 1, digest("a"), 500))
-    assert did == [Resend("a", digest("a"), 500)]
+    assert did == [RequestMissing("a", digest("a"), 500)]
     s, _, _ = feed(s, *counted("a"))
     _, did, told = feed(s, Offered(16.0, "a", 1, digest("a"), 500), Offered(16.0, "b", 1, digest("b"), 5, ours=False))
     assert did == [Ignore("a", 1, digest("a"), "duplicate"), Refuse("b", 1, digest("b"), "of another run")]
@@ -277,7 +277,7 @@ def confirmed(did: list[Action]) -> list[Confirm]:
 
 
 def test_a_receipt_waits_for_the_task_that_says_the_same():
-    s, did, _ = feed(concise(), *counted("a"), *counted("b"), Merged(15.1, 1, Model(2, 1000)))
+    s, did, _ = feed(concise(), *counted("a"), *counted("b"), Merged(15.1, 1, PublishedModel(2, 1000)))
     assert confirmed(did) == []
     asks = [action for action in did if isinstance(action, Ask)]
     assert [one.counted for one in asks[-1].devices] == [1, 1]
@@ -296,7 +296,7 @@ def test_but_not_for_long():
 def test_whoever_is_not_asked_again_gets_a_receipt():
     rules = replace(RULES, quorum=1, start_with=2, cohort=2)
     s, _, _ = feed(concise(rules), *counted("a"), *counted("b"), Announced(15.0, "b", replace(CONCISE, online=False)))
-    s, did, _ = feed(s, Merged(15.1, 1, Model(2, 1000)))
+    s, did, _ = feed(s, Merged(15.1, 1, PublishedModel(2, 1000)))
     assert list(s.unconfirmed) == ["b"]
     _, did, _ = feed(s, Woken(15.6))
     assert confirmed(did) == [Confirm("b", 1, digest("b"))]
@@ -314,7 +314,7 @@ def test_the_last_round_is_receipted_at_once_and_an_end_leaves_nobody_without():
     _, did, _ = feed(concise(replace(RULES, rounds=1)), *counted("a"))
     assert confirmed(did) == [Confirm("a", 1, digest("a"))]
     s, _, _ = feed(concise(), *counted("a"))
-    for end in (Stop(15.1), Failed(15.1)):
+    for end in (Stop(15.1), RunFailed(15.1)):
         assert confirmed(feed(s, end)[1]) == [Confirm("a", 1, digest("a"))]
     early = Merged(15.1, 1, None, done=True)
     assert len(confirmed(feed(s, *counted("b"), early)[1])) == 2
@@ -323,7 +323,7 @@ def test_the_last_round_is_receipted_at_once_and_an_end_leaves_nobody_without():
 def test_after_a_restart_everybody_is_told_what_was_promised():
     s, _, _ = feed(concise(), *counted("a"))
     again = State(s.rounds, s.conduct, resumed=True)
-    again, _, _ = feed(again, Connected(20.0))
+    again, _, _ = feed(again, CoordinatorConnected(20.0))
     again, did, _ = feed(again, Prepared(21.0, 0, MODEL, recalled=Recalled(answers=s.answers)), Woken(21.0))
     assert confirmed(did) == [Confirm("a", 1, digest("a"))]
 
@@ -396,9 +396,9 @@ def test_a_model_is_fetched_once_by_each_device_and_two_by_one_that_missed_the_l
     assert told[-1] == events.Asked(1, 1, ("c",), 0), "it has the model"
     away = Announced(16.0, "c", replace(HERE, online=False, birth=2))
     s, _, _ = feed(s, away, *counted("a"), *counted("b"))
-    s, _, told = feed(s, Merged(20.0, 1, Model(2, 1000, previous=900)))
+    s, _, told = feed(s, Merged(20.0, 1, PublishedModel(2, 1000, previous=900)))
     assert told[-1].bytes_down == 2 * 1000, "they have the one before it"
-    s, _, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(30.0, 2, Model(3, 1000, previous=900)))
+    s, _, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(30.0, 2, PublishedModel(3, 1000, previous=900)))
     s, _, told = feed(s, Announced(31.0, "c", replace(HERE, birth=3)))
     assert told[-1] == events.Asked(3, 3, ("c",), 1900)
 
@@ -406,7 +406,7 @@ def test_a_model_is_fetched_once_by_each_device_and_two_by_one_that_missed_the_l
 def test_what_is_abandoned_is_forgotten():
     rules = replace(RULES, attempts=0)
     s, did, told = feed(opened(rules), *counted("a"), Woken(40.0))
-    assert Forget((digest("a"),)) in did
+    assert DropAnswers((digest("a"),)) in did
     assert events.Abandoned(1, "1 of 2 answered, quorum is 2") in told
     assert s.answers == {}
 
@@ -417,7 +417,7 @@ def test_a_deadline_with_too_few_is_told_with_who_is_missing():
 
 
 def test_who_declined_and_why_is_told():
-    _, _, told = feed(opened(), Declined("a", 1, 12.0, "too warm"))
+    _, _, told = feed(opened(), DeviceDeclined("a", 1, 12.0, "too warm"))
     assert told == [events.Declined("a", 1, "too warm")]
 
 
@@ -468,11 +468,11 @@ def test_all_without_a_name_are_one_and_not_answered():
 
 
 def test_devices_from_before_a_connection_must_be_heard_of():
-    s, did, _ = feed(opened(), Connected(50.0))
+    s, did, _ = feed(opened(), CoordinatorConnected(50.0))
     assert did == [Listen(), SayState("training", 1, 2), PublishAgain()]
     s, _, _ = feed(s, Announced(51.0, "a", HERE))
     s, _, told = feed(s, Woken(50.0 + PATIENCE + 1))
-    assert events.Lost("b", "not heard of since the connection") in told
+    assert events.Lost("b", "no message from it since the coordinator connected") in told
     assert s.rounds.present == {"a"}
 
 
@@ -481,7 +481,7 @@ def test_devices_from_before_a_connection_must_be_heard_of():
 
 def test_one_that_was_not_heard_of_since_the_connection_can_be_replaced():
     """Its board may have burnt while nobody was connected: no last will came, and none ever will."""
-    s = feed(opened(), Connected(50.0), Announced(51.0, "b", HERE), Woken(50.0 + PATIENCE + 1))[0]
+    s = feed(opened(), CoordinatorConnected(50.0), Announced(51.0, "b", HERE), Woken(50.0 + PATIENCE + 1))[0]
     another = replace(HERE, installation="another")
     s, did, told = feed(s, Announced(90.0, "a", another))
     assert isinstance(told[0], events.Joined)
@@ -489,7 +489,7 @@ def test_one_that_was_not_heard_of_since_the_connection_can_be_replaced():
 
 
 def resumed(rounds: Rounds) -> State:
-    s, did, told = feed(State(rounds, Conduct(3, 60.0), resumed=True, fleet=rounds.present), Connected(0.0))
+    s, did, told = feed(State(rounds, Conduct(3, 60.0), resumed=True, fleet=rounds.present), CoordinatorConnected(0.0))
     assert did[-1] == Prepare()
     assert told[1:] == [events.Resumed(rounds.round), events.Preparing("preparing the model")]
     assert recalling(s)
@@ -524,14 +524,14 @@ def test_a_round_that_was_being_merged_is_merged_again_with_what_closed_it():
 
 def test_a_round_that_was_merged_and_not_written_down_is_not_merged_again():
     before, _, _ = feed(opened(), *counted("a"), *counted("b"))
-    s, did, told = feed(resumed(before.rounds), Prepared(5.0, 1, Model(2, 1000), told=(events.Round(1),)))
+    s, did, told = feed(resumed(before.rounds), Prepared(5.0, 1, PublishedModel(2, 1000), told=(events.Round(1),)))
     assert (s.rounds.round, s.rounds.phase) == (2, "open")
     assert not any(isinstance(action, Merge) for action in did)
     assert told[0] == events.Round(1)
 
 
 def test_the_first_round_needs_no_job_to_be_gone_on_with():
-    s, did, _ = feed(State(Rounds(RULES), Conduct(3, 60.0), resumed=True), Connected(0.0))
+    s, did, _ = feed(State(Rounds(RULES), Conduct(3, 60.0), resumed=True), CoordinatorConnected(0.0))
     assert Prepare() not in did
     assert not s.resumed
 
@@ -569,7 +569,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for():
 def test_reports_that_are_still_made_are_waited_for():
     s, _, _ = feed(last(looks=True), Merged(20.0, 1, None, True))
     assert s.phase == "running"
-    s, _, told = feed(s, Looked(25.0, (events.Round(1),)))
+    s, _, told = feed(s, ReportsCompleted(25.0, (events.Round(1),)))
     assert (s.phase, told) == ("clearing", [events.Round(1)])
 
 
@@ -579,7 +579,7 @@ def test_when_it_is_over_devices_are_not_listened_to_any_more():
     assert feed(s, away, answer("b"), Misbehaved(21.0, "a", "x", "y"), *joined("c"))[1:] == ([], [])
 
 
-@pytest.mark.parametrize("event", [Stop(20.0), Failed(20.0)])
+@pytest.mark.parametrize("event", [Stop(20.0), RunFailed(20.0)])
 def test_whoever_stops_says_that_it_will_be_back(event):
     s, did, _ = feed(opened(), event)
     assert did == [SayState("gathering", 1, 2), ClearModels()]
@@ -597,19 +597,19 @@ def test_why_it_waits_is_told_when_it_changes_and_again_when_it_lasts():
 
 def test_a_broker_that_is_away_is_what_it_waits_for():
     before = core.waiting(opened())
-    s, _, told = feed(opened(), Disconnected(11.0, "connection lost"), Woken(11.3))
+    s, _, told = feed(opened(), CoordinatorDisconnected(11.0, "connection lost"), Woken(11.3))
     away = "the broker is away (connection lost)"
     assert told == [events.Disconnected("connection lost"), events.Waiting(away)]
-    s, _, told = feed(s, Connected(12.0), Woken(12.3))
+    s, _, told = feed(s, CoordinatorConnected(12.0), Woken(12.3))
     assert core.waiting(s) == before
     assert told[-1] == events.Waiting(before)
 
 
 def test_a_pause_is_told_once_and_seen_until_it_is_over():
-    s, _, told = feed(opened(), Paused(11.0, "full"), Paused(12.0, "full"))
+    s, _, told = feed(opened(), WorkPaused(11.0, "full"), WorkPaused(12.0, "full"))
     assert told == [events.Paused("full")]
     assert core.waiting(s) == "paused: full"
-    s, _, _ = feed(s, Paused(13.0, ""))
+    s, _, _ = feed(s, WorkPaused(13.0, ""))
     assert not core.waiting(s).startswith("paused")
 
 
@@ -617,17 +617,17 @@ def test_a_pause_is_told_once_and_seen_until_it_is_over():
 
 
 def test_while_devices_are_waited_for_the_broker_is_asked_again_who_is_there():
-    s, _, _ = feed(new(), Connected(0.0), Woken(0.0), Woken(20.0))
+    s, _, _ = feed(new(), CoordinatorConnected(0.0), Woken(0.0), Woken(20.0))
     assert core.deadline(s) == LACKING
     s, did, told = feed(s, Woken(LACKING))
     assert (did, told) == ([ListenAgain()], [])
     assert core.deadline(s) == 2 * LACKING
-    s, _, _ = feed(s, Disconnected(70.0, "gone"), Woken(71.0), Woken(90.0))
+    s, _, _ = feed(s, CoordinatorDisconnected(70.0, "gone"), Woken(71.0), Woken(90.0))
     assert core.deadline(s) is None, "a broker that is away is asked when it is back"
 
 
 def test_a_round_that_is_open_asks_seldom_and_at_a_deadline_that_nobody_met():
-    s, _, _ = feed(new(), Connected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL))
+    s, _, _ = feed(new(), CoordinatorConnected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL))
     assert s.rounds.phase == "open"
     s, did, _ = feed(s, Woken(30.0))
     assert ListenAgain() not in did
@@ -640,14 +640,16 @@ def test_a_round_that_is_open_asks_seldom_and_at_a_deadline_that_nobody_met():
 
 
 def test_what_the_broker_says_again_is_no_news():
-    s, _, _ = feed(new(), Connected(0.0), *joined("a"))
+    s, _, _ = feed(new(), CoordinatorConnected(0.0), *joined("a"))
     again = Announced(1.0, "a", HERE, retained=True)
     assert feed(s, again)[1:] == ([], [])
     assert feed(s, replace(again, announcement=replace(HERE, online=False)))[2] == [events.Lost("a", "")]
 
 
 def test_a_coordinator_that_connects_again_asks_everybody_again():
-    s, _, _ = feed(new(), Connected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL), Connected(5.0))
+    s, _, _ = feed(
+        new(), CoordinatorConnected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL), CoordinatorConnected(5.0)
+    )
     _, did, _ = feed(s, Announced(5.0, "a", HERE, retained=True))
     assert any(isinstance(one, Ask) for one in did), "what a device said meanwhile was said to nobody"
 
@@ -693,7 +695,7 @@ def test_a_site_that_was_never_lost_changes_nothing():
 
 
 def test_a_device_that_is_sent_away_is_told_not_waited_for_and_its_place_is_given_away():
-    s, did, told = feed(opened(replace(RULES, start_with=3), "a", "b", "c"), Connected(11.0))
+    s, did, told = feed(opened(replace(RULES, start_with=3), "a", "b", "c"), CoordinatorConnected(11.0))
     gone = s.rounds.asked[0]
     s, did, told = feed(s, Revoked(12.0, gone, "no member"))
     assert did[:2] == [TurnAway(gone, "device.revoked", "no member"), Dismiss(gone)]
@@ -714,8 +716,8 @@ def test_what_a_device_has_answered_before_it_was_sent_away_counts():
 def test_a_request_for_a_certificate_goes_to_the_authority_and_its_answer_to_the_device():
     s, did, told = feed(opened(), Expiring(12.0, "a", "please"))
     assert (did, told) == ([Certify("a", "please")], [])
-    s, did, told = feed(s, Certified(13.0, "a", "here"))
-    assert (did, told) == ([HandOver("a", "here")], [events.Certified("a")])
+    s, did, told = feed(s, CertificateSigned(13.0, "a", "here"))
+    assert (did, told) == ([SendCertificate("a", "here")], [events.Certified("a")])
 
 
 # ── how machines fare ────────────────────────────────────────────────────────────────────────────────────────
@@ -727,8 +729,8 @@ def test_vitals_are_told_as_they_come_but_not_what_the_broker_remembers():
     assert vitals in feed(new(), live)[2]
     assert vitals not in feed(new(), replace(live, retained=True))[2]
     s, _, _ = feed(new(), live)
-    assert feed(s, Progressed(2.0, "a", 1, 7, vitals))[2] == [events.Progressed("a", 1, 7), vitals]
-    assert feed(s, Progressed(3.0, "a", 1, 8))[2] == [events.Progressed("a", 1, 8)]
+    assert feed(s, ProgressReported(2.0, "a", 1, 7, vitals))[2] == [events.Progressed("a", 1, 7), vitals]
+    assert feed(s, ProgressReported(3.0, "a", 1, 8))[2] == [events.Progressed("a", 1, 8)]
 
 
 def test_one_that_rests_is_lost_with_the_reason_and_comes_back():
@@ -841,10 +843,10 @@ def test_of_very_many_devices_that_may_not_take_part_some_are_only_counted(monke
 
 
 def test_who_belongs_to_the_run_is_told_when_it_changes_and_an_ended_certificate_once():
-    two = Enrolled(1.0, ("a", "b"), (("b", 0.5, "do this"),))
+    two = MembersRead(1.0, ("a", "b"), (("b", 0.5, "do this"),))
     s, _, told = feed(new(), two)
     assert told == [events.Enrolled(("a", "b")), events.Expired("b", 0.5, "do this")]
     assert feed(s, replace(two, at=2.0))[2] == []
-    s, _, told = feed(s, Enrolled(3.0, ("a", "b", "c")))
+    s, _, told = feed(s, MembersRead(3.0, ("a", "b", "c")))
     assert told == [events.Enrolled(("a", "b", "c"))]
     assert feed(s, replace(two, at=4.0, devices=("a", "b", "c")))[2] == [events.Expired("b", 0.5, "do this")]

@@ -11,18 +11,18 @@ from walks import DEVICES, impatient, rules, walk
 
 from coordinator.decide import buffered, core, modes, rounds
 from coordinator.decide.rounds import (
-    Answered,
-    Busy,
-    Declined,
+    DeviceAnswered,
+    DeviceBusy,
+    DeviceDeclined,
+    DeviceJoined,
+    DeviceLost,
     Event,
-    Expired,
-    Joined,
-    Lost,
-    Merged,
     Overtaken,
-    Resumed,
+    RoundMerged,
     Rounds,
     Rules,
+    RunResumed,
+    TimerExpired,
 )
 from edgefl.base.events import Closed
 
@@ -43,18 +43,18 @@ def rounds_moves(seed: int, rules: Callable[[Random], Rules], ours: Callable[[Ro
     for _ in range(60):
         device, number = random.choice(DEVICES), s.round + random.choice([0, 0, 0, -1, 1])
         happened: list[Event] = [
-            *[Joined(device, 0.0)] * 3,
-            Lost(device, 0.0),
-            *[Answered(device, number, 0.0)] * 4,
-            Declined(device, number, 0.0),
-            Busy(device, number, 0.0),
-            *[Expired(s.round, s.attempt, 0.0)] * 2,
-            *[Merged(number, 0.0, random.random() < 0.1)] * 2,
-            Resumed(0.0),
+            *[DeviceJoined(device, 0.0)] * 3,
+            DeviceLost(device, 0.0),
+            *[DeviceAnswered(device, number, 0.0)] * 4,
+            DeviceDeclined(device, number, 0.0),
+            DeviceBusy(device, number, 0.0),
+            *[TimerExpired(s.round, s.attempt, 0.0)] * 2,
+            *[RoundMerged(number, 0.0, random.random() < 0.1)] * 2,
+            RunResumed(0.0),
             *[Overtaken(s.round + random.choice([0, 1, 5]), 0.0)] * gateway,
         ]
         event = random.choice(happened)
-        if isinstance(event, Resumed) and random.random() < 0.6:  # under other rules
+        if isinstance(event, RunResumed) and random.random() < 0.6:  # under other rules
             s = replace(s, rules=rules(random))
         if s.phase == "open" and random.random() < 0.02:
             s = rounds.reopened(s)

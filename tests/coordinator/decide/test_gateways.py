@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.decide.rounds import Abandon, Answered, Finish, Joined, Overtaken, Rounds, Rules, step
+from coordinator.decide.rounds import Abandon, DeviceAnswered, DeviceJoined, Finish, Overtaken, Rounds, Rules, step
 from coordinator.shell.gateways import objection
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -54,7 +54,7 @@ RULES = Rules(rounds=100, seed=1, cohort=2, quorum=2, deadline=10.0)
 
 def test_a_site_follows_to_the_round_that_is_asked_for_and_gives_up_the_one_in_hand() -> None:
     s = Rounds(RULES)
-    for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
+    for event in (DeviceJoined("a", 0.0), DeviceJoined("b", 0.0), DeviceAnswered("a", 1, 1.0)):
         s, _ = step(s, event)
     s, did = step(s, Overtaken(7, 2.0))
     assert (s.phase, s.round, s.answered) == ("open", 7, frozenset())

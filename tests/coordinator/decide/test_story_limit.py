@@ -10,10 +10,10 @@ from test_core import HERE, RULES, feed, joined, merged, opened
 
 from coordinator.decide import core, story_limit
 from coordinator.decide.devices import SETTLING
-from coordinator.decide.rounds import Declined
+from coordinator.decide.rounds import DeviceDeclined
 from coordinator.decide.state import State
 from coordinator.decide.story_limit import FACTS, HOUR, VITALS, StoryLimit, recalled
-from coordinator.decide.vocabulary import Announced, Answered, Event, Misbehaved, Stop, Woken
+from coordinator.decide.vocabulary import Announced, AnswerArrived, Event, Misbehaved, Stop, Woken
 from edgefl.base import events
 from edgefl.base.events import Fact
 
@@ -113,7 +113,7 @@ def test_words_to_a_round_are_written_down_as_long_as_the_round_heeds_them() -> 
     names = [f"device-{number}" for number in range(60)]
     s = opened(rules, *names)
     for name in names:
-        s, story, _ = written(s, [Declined(name, 1, 20.0, "too warm")] * 100)
+        s, story, _ = written(s, [DeviceDeclined(name, 1, 20.0, "too warm")] * 100)
         assert len(of(events.Declined, story)) == 1 + FACTS
 
 
@@ -131,7 +131,7 @@ def test_every_kind_of_fact_about_a_device_is_limited(kind: type[Fact]) -> None:
 def test_answers_to_a_round_in_which_a_device_did_not_count_are_limited(round: int) -> None:
     s, _, _ = feed(merged(), *joined("evil", at=21.0))
     late: list[Event] = [
-        Answered(30.0 + n * 0.01, "evil", round, n.to_bytes(32, "big"), 300, 1, 0.1) for n in range(1000)
+        AnswerArrived(30.0 + n * 0.01, "evil", round, n.to_bytes(32, "big"), 300, 1, 0.1) for n in range(1000)
     ]
     _, story, told = written(s, late)
     assert {(fact.verdict, fact.reason) for fact in of(events.Answered, told)} == {("late", "late")}  # type: ignore[attr-defined]

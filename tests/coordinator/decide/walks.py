@@ -71,12 +71,12 @@ class Walk:
         verdicts = [
             one
             for one in actions
-            if isinstance(one, vocabulary.Accept | vocabulary.Late | vocabulary.Ignore | vocabulary.Refuse)
+            if isinstance(one, vocabulary.Accept | vocabulary.AcceptLate | vocabulary.Ignore | vocabulary.Refuse)
         ]
         opened = [one for one in actions if isinstance(one, vocabulary.Open)]
         told = [fact for fact in facts if isinstance(fact, events.Answered)]
         match event:
-            case vocabulary.Answered() if unfinished(before):
+            case vocabulary.AnswerArrived() if unfinished(before):
                 assert len(verdicts) + len(opened) == 1, "opened, or a verdict at once"
                 assert len(told) == len(verdicts)
             case vocabulary.Usable() | vocabulary.Unusable() if unfinished(before):
@@ -93,15 +93,15 @@ class Walk:
     def perform(self, action: vocabulary.Action) -> None:
         match action:
             case vocabulary.Prepare():
-                model = vocabulary.Model(self.state.rounds.round, 100)
+                model = vocabulary.PublishedModel(self.state.rounds.round, 100)
                 self.todo.append(vocabulary.Prepared(0.0, self.state.rounds.round - 1, model))
             case vocabulary.Open(digest=digest):
                 bad = vocabulary.Unusable(self.now, digest, "update.norm", "too long")
                 self.feed(vocabulary.Usable(self.now, digest) if self.random.random() < 0.8 else bad)
-            case vocabulary.Accept(digest=digest) | vocabulary.Late(digest=digest):
+            case vocabulary.Accept(digest=digest) | vocabulary.AcceptLate(digest=digest):
                 assert digest not in self.held
                 self.held[digest] = action.device
-            case vocabulary.Forget(digests):
+            case vocabulary.DropAnswers(digests):
                 for digest in digests:
                     del self.held[digest]
             case vocabulary.Merge(answers=answers, late=late):
@@ -113,11 +113,11 @@ class Walk:
                 self.spent += action.spent
                 assert action.total == self.spent
                 last = action.round >= self.state.rounds.rules.rounds
-                model = None if last else vocabulary.Model(action.round + 1, 100)
+                model = None if last else vocabulary.PublishedModel(action.round + 1, 100)
                 report = (events.Round(action.round),)
                 self.todo.append(vocabulary.Merged(0.0, action.round, model, last, () if self.state.looks else report))
                 if self.state.looks:
-                    self.todo.append(vocabulary.Looked(0.0, report))
+                    self.todo.append(vocabulary.ReportsCompleted(0.0, report))
 
     def step(self) -> None:
         """Something happens."""
@@ -136,7 +136,7 @@ class Walk:
         round = max(0, self.state.rounds.round + random.choice([0, 0, 0, 0, -1, 1]))
         self.number += 1
         digest = self.number.to_bytes(32, "big")
-        answer = vocabulary.Answered(now, device, round, digest, 50, 3, random.choice([0.0, 0.1]))
+        answer = vocabulary.AnswerArrived(now, device, round, digest, 50, 3, random.choice([0.0, 0.1]))
         away = Announcement(online=False, installation="i", birth=1)
         return random.choice(
             [
@@ -144,21 +144,21 @@ class Walk:
                 vocabulary.Announced(now, device, away),
                 vocabulary.Announced(now, device, Announcement(online=True, installation="other", birth=1)),
                 *[answer] * 9,
-                vocabulary.Answered(now, device, round, digest, 50, foreign="of somebody else"),
+                vocabulary.AnswerArrived(now, device, round, digest, 50, foreign="of somebody else"),
                 vocabulary.Offered(now, device, round, digest, 50, ours=random.random() < 0.8),
-                rounds.Declined(device, round, now, "too warm"),
-                rounds.Busy(device, round, now, "at work"),
+                rounds.DeviceDeclined(device, round, now, "too warm"),
+                rounds.DeviceBusy(device, round, now, "at work"),
                 vocabulary.Begun(now, device),
-                vocabulary.Progressed(now, device, round, 3),
+                vocabulary.ProgressReported(now, device, round, 3),
                 vocabulary.Misbehaved(now, device, "wire.malformed", "nonsense"),
-                vocabulary.Connected(now),
-                vocabulary.Disconnected(now, "gone"),
+                vocabulary.CoordinatorConnected(now),
+                vocabulary.CoordinatorDisconnected(now, "gone"),
                 vocabulary.Searched(now),
-                vocabulary.Paused(now, random.choice(["", "full"])),
+                vocabulary.WorkPaused(now, random.choice(["", "full"])),
                 vocabulary.Woken(now, flushed=random.random() < 0.5),
-                vocabulary.Stop(now) if random.random() < 0.2 else vocabulary.Connected(now),
-                vocabulary.Handed(now, None) if random.random() < 0.1 else vocabulary.Connected(now),
-                vocabulary.Failed(now) if random.random() < 0.2 else vocabulary.Connected(now),
+                vocabulary.Stop(now) if random.random() < 0.2 else vocabulary.CoordinatorConnected(now),
+                vocabulary.Handed(now, None) if random.random() < 0.1 else vocabulary.CoordinatorConnected(now),
+                vocabulary.RunFailed(now) if random.random() < 0.2 else vocabulary.CoordinatorConnected(now),
             ]
         )
 

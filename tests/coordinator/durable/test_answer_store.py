@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.durable import answer_store
-from coordinator.durable.answer_store import AnswerStore, Arrival, Stored
+from coordinator.durable.answer_store import AnswerStore, Arrival, StoredAnswer
 from coordinator.durable.journal import AnswerFrame
 from edgefl.base.errors import WireError
 from edgefl.learn import robustness
@@ -52,7 +52,7 @@ def updates(seed: int, count: int, scale: float = 1.0) -> dict[str, Update]:
 
 
 def on_disk(memory: Mapping[str, Update]) -> dict[str, Update]:
-    return {device: Stored.of(update, Reader(update)) for device, update in memory.items()}
+    return {device: StoredAnswer.of(update, Reader(update)) for device, update in memory.items()}
 
 
 # So much memory is taken here that sockets are collected which earlier tests of the same process left open.
@@ -70,7 +70,7 @@ def test_what_lies_on_disk_is_bounded_and_averaged_to_the_same_bits(seed: int, c
 
 def test_nothing_is_read_before_a_stage_looks_and_a_look_is_one_reading() -> None:
     reader = Reader(next(iter(updates(0, 1).values())))
-    one = Stored.of(reader.update, reader).weighing(7.0)
+    one = StoredAnswer.of(reader.update, reader).weighing(7.0)
     changed = one.through(lambda delta, extra: (2 * delta, extra))
     assert (reader.reads, changed.weight, changed.steps) == (0, 7.0, 1)
     np.testing.assert_array_equal(changed.delta, 2 * reader.update.delta)
@@ -80,7 +80,7 @@ def test_nothing_is_read_before_a_stage_looks_and_a_look_is_one_reading() -> Non
 
 def test_replacing_a_field_gives_an_update_with_its_arrays_at_hand() -> None:
     reader = Reader(next(iter(updates(0, 1).values())))
-    other = replace(Stored.of(reader.update, reader), weight=3.0)
+    other = replace(StoredAnswer.of(reader.update, reader), weight=3.0)
     reads = reader.reads
     np.testing.assert_array_equal(other.delta, reader.update.delta)
     np.testing.assert_array_equal(other.extra["v"], reader.update.extra["v"])
@@ -95,13 +95,13 @@ def test_a_store_holds_so_many_bytes_and_of_the_rest_the_place(monkeypatch: pyte
     for i in range(4):
         store.put(bytes([i]), plain, Reader(plain))
     store.put(b"no place", plain, None)
-    on_disk = [isinstance(record.update, Stored) for record in store.records.values()]
+    on_disk = [isinstance(record.update, StoredAnswer) for record in store.records.values()]
     assert on_disk == [False, False, True, True, False]
     store.drop(b"no place")
     store.take(bytes([0]))
     store.put(bytes([5]), plain, Reader(plain))
     store.put(bytes([5]), plain, Reader(plain))  # again: it is counted once
-    assert not isinstance(store.records[bytes([5])].update, Stored)
+    assert not isinstance(store.records[bytes([5])].update, StoredAnswer)
     assert store.held == 2 * 4 * SIZE
 
 
@@ -185,7 +185,7 @@ def test_a_counted_answer_is_not_written_or_counted_twice(monkeypatch: pytest.Mo
     store = accepted()
     store.written(D, place)
     store.count(D, again)
-    assert isinstance(update := store.records[D].update, Stored)
+    assert isinstance(update := store.records[D].update, StoredAnswer)
     assert store.accept(D) is None
     store.count(D, again)
     assert store.records[D].update is update
@@ -224,7 +224,7 @@ def test_rows_of_a_stage_that_wants_all_of_them_lie_on_the_disk(kind: type, tmp_
     if kind is FolderDisk:
         disk.write("first", b"")
     large = Update(np.arange(9000, dtype=np.float32), 2.0, 1, {"c": np.ones(3)})
-    row = answer_store._mapped(Stored.of(large, Reader(large)), disk)
+    row = answer_store._mapped(StoredAnswer.of(large, Reader(large)), disk)
     np.testing.assert_array_equal(row.delta, large.delta)
     assert (row.weight, row.extra["c"].tolist()) == (2.0, [1, 1, 1])
     assert answer_store._lies_in_a_file(row.delta) == (kind is FolderDisk)

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file as numpy_load_file
 from safetensors.torch import load_file
 from torch import nn
 
-from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, Rules, step
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, RoundMerged, Rounds, Rules, step
 from coordinator.durable import checkpoint, recovery, segments
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.shell.exporting import export_checkpoint
 from edgefl.base.errors import ConfigError, StoreError
@@ -58,7 +58,7 @@ def course_of(job: Job, round: int) -> RunState:
 
 def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
     disk = FolderDisk(folder)
-    return [folder / checkpoint.save(disk, job, Saved(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
+    return [folder / checkpoint.save(disk, job, Checkpoint(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
 
 
 def state_of(path: Path) -> Path:
@@ -224,20 +224,20 @@ def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[
     book = Journal(FolderDisk(folder))
     s = Rounds(Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0, late=late))
     for name in DEVICES:
-        s, _ = step(s, Joined(name, 0))
+        s, _ = step(s, DeviceJoined(name, 0))
     run_states = [jobs.begin(job)]
     for round in range(1, rounds + 1):
         for name in DEVICES:
-            after, _ = step(s, Answered(name, round, 0))
+            after, _ = step(s, DeviceAnswered(name, round, 0))
             closing = after.phase == "merging"
-            book.write((Answered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
+            book.write((DeviceAnswered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
             s = after
         recalled, answers = recovery.promised(book, job, s)
         updates = {name: answers.take(kept.digest) for name, kept in recalled.answers.items()}
         assert (set(updates), recalled.population) == (set(DEVICES), 2)
         run_states.append(jobs.advance(job, run_states[-1], updates, population=2))
-        s, _ = step(s, Merged(round, 0))
-        book.write((Merged(round, 0),), s)
+        s, _ = step(s, RoundMerged(round, 0))
+        book.write((RoundMerged(round, 0),), s)
     return book, s, run_states
 
 
@@ -271,7 +271,7 @@ def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job, monkeypa
 def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path):
     job = job_of(late="discount")
     book, s, _ = played(job, tmp_path, 2, late="discount")
-    book.write((Answered("c", 1, 0),), s, answer(job, "c", 1))
+    book.write((DeviceAnswered("c", 1, 0),), s, answer(job, "c", 1))
     recalled, answers = recovery.promised(book, job, s)
     book.close()
     assert recalled.answers == {}

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.decide.rounds import Answered, Invite, Joined, Resumed, Rounds, step
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, Invite, Rounds, RunResumed, step
 from coordinator.durable.existing_run import settle, unfinished
 from coordinator.durable.journal import Journal
-from coordinator.durable.resuming import Stated, changes, rounds_in_force
+from coordinator.durable.resuming import RequestedRounds, changes, rounds_in_force
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import ConfigError, Finished
 from edgefl.base.events import Changed, as_json
@@ -93,13 +93,13 @@ def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):
 def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path: Path):
     folder = begun(tmp_path / "run")
     book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run()))
-    for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
+    for event in (DeviceJoined("a", 0.0), DeviceJoined("b", 0.0), DeviceAnswered("a", 1, 1.0)):
         state = step(state, event)[0]
         book.write((event,), state)
     book.close()
     settle(folder, a_run(wire={"codec": "float16"}), fresh=False)
     book = Journal(FolderDisk(folder))
-    resumed, actions = step(book.rounds(state.rules), Resumed(2.0))
+    resumed, actions = step(book.rounds(state.rules), RunResumed(2.0))
     book.close()
     assert isinstance(actions[0], Invite)
     assert set(actions[0].devices) == {"a", "b"}
@@ -144,19 +144,19 @@ def test_nobody_else_trains_it_again_either(tmp_path: Path):
 @pytest.mark.parametrize(
     ("known", "before", "now", "rounds"),
     [
-        (20, Stated(20), Stated(20), 20),
-        (20, Stated(20), Stated(30), 30),  # the file was changed
-        (40, Stated(20), Stated(20), 40),  # extended; the file was not
-        (40, Stated(20), Stated(30), 30),  # and now it was
-        (50, Stated(20, 50), Stated(20), 50),  # begun with a flag, which need not be given again
-        (50, Stated(20, 50), Stated(25), 25),
-        (70, Stated(20, 50), Stated(20, 50), 70),  # a unit whose variable says the same at each start
-        (70, Stated(20, 50), Stated(20, 60), 60),
-        (40, Stated(20), Stated(20, 20), 20),  # said on purpose
+        (20, RequestedRounds(20), RequestedRounds(20), 20),
+        (20, RequestedRounds(20), RequestedRounds(30), 30),  # the file was changed
+        (40, RequestedRounds(20), RequestedRounds(20), 40),  # extended; the file was not
+        (40, RequestedRounds(20), RequestedRounds(30), 30),  # and now it was
+        (50, RequestedRounds(20, 50), RequestedRounds(20), 50),  # begun with a flag, which need not be given again
+        (50, RequestedRounds(20, 50), RequestedRounds(25), 25),
+        (70, RequestedRounds(20, 50), RequestedRounds(20, 50), 70),  # a unit whose variable says the same at each start
+        (70, RequestedRounds(20, 50), RequestedRounds(20, 60), 60),
+        (40, RequestedRounds(20), RequestedRounds(20, 20), 20),  # said on purpose
     ],
 )
 def test_a_run_keeps_its_number_of_rounds_until_somebody_says_another(
-    known: int, before: Stated, now: Stated, rounds: int
+    known: int, before: RequestedRounds, now: RequestedRounds, rounds: int
 ):
     assert rounds_in_force(known, before, now) == rounds
 
@@ -164,21 +164,21 @@ def test_a_run_keeps_its_number_of_rounds_until_somebody_says_another(
 def test_what_file_flags_and_environment_say_is_told_apart(tmp_path: Path):
     file = tmp_path / "run.toml"
     file.write_text("[run]\nrounds = 7\n")
-    assert Stated.of(file, environment={}) == Stated(7)
-    assert Stated.of(file, ["run.rounds=9"], {"EDGEFL_RUN__ROUNDS": "8"}) == Stated(7, 9)
-    assert Stated.of(file, environment={"EDGEFL_RUN__ROUNDS": "8"}) == Stated(7, 8)
+    assert RequestedRounds.of(file, environment={}) == RequestedRounds(7)
+    assert RequestedRounds.of(file, ["run.rounds=9"], {"EDGEFL_RUN__ROUNDS": "8"}) == RequestedRounds(7, 9)
+    assert RequestedRounds.of(file, environment={"EDGEFL_RUN__ROUNDS": "8"}) == RequestedRounds(7, 8)
     file.write_text("")
-    assert Stated.of(file, environment={}) == Stated(20)
+    assert RequestedRounds.of(file, environment={}) == RequestedRounds(20)
 
 
 def test_a_flag_of_the_first_start_is_remembered(tmp_path: Path):
     run, folder = a_run(run={"rounds": 50}), tmp_path / "run"
-    settle(folder, run, stated=Stated(20, 50))
+    settle(folder, run, stated=RequestedRounds(20, 50))
     Journal(FolderDisk(folder)).set(run_id="1", run=run.model_dump_json())
-    assert settle(folder, a_run(), stated=Stated(20)).run.rounds == 50
+    assert settle(folder, a_run(), stated=RequestedRounds(20)).run.rounds == 50
     assert story(folder) == []
-    assert settle(folder, a_run(run={"rounds": 30}), stated=Stated(30)).run.rounds == 30
-    assert settle(folder, a_run(run={"rounds": 30}), stated=Stated(30)).run.rounds == 30
+    assert settle(folder, a_run(run={"rounds": 30}), stated=RequestedRounds(30)).run.rounds == 30
+    assert settle(folder, a_run(run={"rounds": 30}), stated=RequestedRounds(30)).run.rounds == 30
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,17 @@ import pytest
 from draws import seeds
 
 from coordinator.decide.rounds import (
-    Answered,
-    Busy,
-    Declined,
+    DeviceAnswered,
+    DeviceBusy,
+    DeviceDeclined,
+    DeviceJoined,
+    DeviceLost,
     Event,
-    Expired,
-    Joined,
-    Lost,
-    Merged,
-    Resumed,
+    RoundMerged,
     Rounds,
     Rules,
+    RunResumed,
+    TimerExpired,
     step,
 )
 from coordinator.durable import journal, segments
@@ -32,7 +32,7 @@ from edgefl.base.events import Fact
 from edgefl.learn.selection.base import Candidate
 from edgefl.system import faults
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from tools.failing_disk import FailingDisk, PowerCut
 
 RULES = Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0)
 
@@ -58,7 +58,7 @@ def play(book: Journal, s: Rounds, *happened: Event) -> Rounds:
     for event in happened:
         after, _ = step(s, event)
         closes = after.phase == "merging" and s.phase != "merging"
-        answer = kept(event.device, event.round) if isinstance(event, Answered) else None
+        answer = kept(event.device, event.round) if isinstance(event, DeviceAnswered) else None
         book.write((event,), after, answer, 2 if closes else None, told(event))
         s = after
     return s
@@ -67,11 +67,11 @@ def play(book: Journal, s: Rounds, *happened: Event) -> Rounds:
 def told(event: Event) -> list[Fact]:
     """What a coordinator would tell of it."""
     match event:
-        case Joined(device):
+        case DeviceJoined(device):
             return [events.Joined(device)]
-        case Answered(device, round):
+        case DeviceAnswered(device, round):
             return [events.Answered(device, round, 100)]
-        case Merged(round):
+        case RoundMerged(round):
             return [events.Round(round)]
         case _:
             return []
@@ -79,16 +79,23 @@ def told(event: Event) -> list[Fact]:
 
 def test_so_many_records_fill_a_segment_as_well(book: Journal, monkeypatch) -> None:
     monkeypatch.setattr(segments, "ROUNDS", 9)
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 1), Answered("b", 1, 2))
+    s = play(
+        book,
+        Rounds(RULES),
+        DeviceJoined("a", 0),
+        DeviceJoined("b", 0),
+        DeviceAnswered("a", 1, 1),
+        DeviceAnswered("b", 1, 2),
+    )
     assert not book.full
     monkeypatch.setattr(segments, "NOTES", 4)
     assert book.full
-    play(book, s, Merged(1, 3))
+    play(book, s, RoundMerged(1, 3))
     assert not book.full
 
 
 def a_round(number: int) -> list[Event]:
-    return [Answered("a", number, 0), Answered("b", number, 0), Merged(number, 0)]
+    return [DeviceAnswered("a", number, 0), DeviceAnswered("b", number, 0), RoundMerged(number, 0)]
 
 
 def test_a_new_journal_knows_of_no_rounds(book):
@@ -98,39 +105,46 @@ def test_a_new_journal_knows_of_no_rounds(book):
 
 
 def test_the_rounds_come_back_as_they_were(book):
-    s = play(book, Rounds(RULES), Joined("b", 0), Joined("a", 0), Answered("a", 1, 0))
+    s = play(book, Rounds(RULES), DeviceJoined("b", 0), DeviceJoined("a", 0), DeviceAnswered("a", 1, 0))
     assert book.rounds(RULES) == s
     assert book.devices() == {"a", "b"}
 
 
 def test_every_state_of_a_run_survives_being_written(book):
     s = Rounds(RULES)
-    for event in [Joined("b", 0), Joined("a", 0), *a_round(1), *a_round(2)]:
+    for event in [DeviceJoined("b", 0), DeviceJoined("a", 0), *a_round(1), *a_round(2)]:
         s = play(book, s, event)
         assert book.rounds(RULES) == s
 
 
 def test_an_answer_waits_until_its_round_closes(book):
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("b", 1, 0))
+    s = play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), DeviceAnswered("b", 1, 0))
     assert book.answers() == (kept("b", 1),)
     assert book.merge(1) is None
-    play(book, s, Answered("a", 1, 0))
+    play(book, s, DeviceAnswered("a", 1, 0))
     assert book.answers() == ()
     assert book.answers(1) == (kept("a", 1), kept("b", 1))
     assert book.merge(1) == (frozenset("ab"), 2)
 
 
 def test_an_answer_that_comes_while_a_round_is_merged_waits_for_the_next_one(book):
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0), Answered("b", 1, 0))
-    book.write((Answered("c", 1, 0),), replace(s, owed={}), kept("c", 1))
+    s = play(
+        book,
+        Rounds(RULES),
+        DeviceJoined("a", 0),
+        DeviceJoined("b", 0),
+        DeviceAnswered("a", 1, 0),
+        DeviceAnswered("b", 1, 0),
+    )
+    book.write((DeviceAnswered("c", 1, 0),), replace(s, owed={}), kept("c", 1))
     assert book.answers() == (kept("c", 1),)
-    s = play(book, s, Merged(1, 0), *a_round(2))
+    s = play(book, s, RoundMerged(1, 0), *a_round(2))
     assert [a.device for a in book.answers(2)] == ["c", "a", "b"]
 
 
 def test_the_answers_of_the_last_merges_are_kept_and_no_more(book, filled_by):
     rules = replace(RULES, rounds=99)
-    s, last = play(book, Rounds(rules), Joined("a", 0), Joined("b", 0)), 6 * filled_by
+    s, last = play(book, Rounds(rules), DeviceJoined("a", 0), DeviceJoined("b", 0)), 6 * filled_by
     for number in range(1, last + 1):
         s = play(book, s, *a_round(number))
     kept = list(range(3 * filled_by + 1, last + 1))
@@ -141,7 +155,7 @@ def test_the_answers_of_the_last_merges_are_kept_and_no_more(book, filled_by):
 
 def test_a_round_that_is_large_fills_a_segment_alone(book, filled_by, monkeypatch):
     monkeypatch.setattr(segments, "BYTES", 10)
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1)[:2])
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), *a_round(1)[:2])
     assert book.full
     book.note(events.Resumed(1))
     assert not book.full
@@ -150,7 +164,7 @@ def test_a_round_that_is_large_fills_a_segment_alone(book, filled_by, monkeypatc
 
 def test_a_segment_is_full_when_a_round_closes_and_not_before(book, filled_by):
     s, full = Rounds(RULES), list[bool]()
-    for event in [Joined("b", 0), Joined("a", 0), *a_round(1), *a_round(2), *a_round(3), *a_round(4)]:
+    for event in [DeviceJoined("b", 0), DeviceJoined("a", 0), *a_round(1), *a_round(2), *a_round(3), *a_round(4)]:
         s = play(book, s, event)
         full.append(book.full)
     closings = [False, True, False]
@@ -159,22 +173,29 @@ def test_a_segment_is_full_when_a_round_closes_and_not_before(book, filled_by):
 
 
 def test_nothing_of_a_write_that_failed_is_there(book, monkeypatch):
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0))
+    s = play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0))
     monkeypatch.setattr(faults, "_kind", "full")
     monkeypatch.setattr(faults, "_number", "1")
     monkeypatch.setattr(faults, "_writes", 0)
     with pytest.raises(StoreError, match="No space left"):
-        play(book, s, Answered("a", 1, 0))
+        play(book, s, DeviceAnswered("a", 1, 0))
     assert book.rounds(RULES) == s
     assert book.answers() == ()
     monkeypatch.setattr(faults, "_kind", "")
-    play(book, s, Answered("a", 1, 0))
+    play(book, s, DeviceAnswered("a", 1, 0))
     assert book.answers() == (kept("a", 1),)
 
 
 def test_what_is_known_of_devices_is_remembered(book, tmp_path):
     rules = replace(RULES, selection={"name": "fresh"}, cohort_rounds=2)
-    s = play(book, Rounds(rules), Joined("a", 0, 5), Joined("b", 0, 7), Answered("a", 1, 0, 0.25), Answered("b", 1, 0))
+    s = play(
+        book,
+        Rounds(rules),
+        DeviceJoined("a", 0, 5),
+        DeviceJoined("b", 0, 7),
+        DeviceAnswered("a", 1, 0, 0.25),
+        DeviceAnswered("b", 1, 0),
+    )
     assert s.known["a"] == Candidate("a", 5, 0.25, counted=1)
     again = Journal(FolderDisk(tmp_path)).rounds(rules)
     assert again == s
@@ -182,7 +203,7 @@ def test_what_is_known_of_devices_is_remembered(book, tmp_path):
 
 
 def test_the_story_can_be_told_of_one_device_or_one_round(book):
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1), Answered("a", 2, 0))
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), *a_round(1), DeviceAnswered("a", 2, 0))
     first, second = events.Answered("a", 1, 100), events.Answered("a", 2, 100)
     assert list(book.story(device="a")) == [events.Joined("a"), first, second]
     assert [type(fact) for fact in book.story(round=1)] == [events.Answered, events.Answered, events.Round]
@@ -196,14 +217,14 @@ def test_whoever_was_asked_or_missed_finds_himself_in_the_story(book):
 
 
 def test_a_second_reader_sees_what_was_written(book):
-    s = play(book, Rounds(RULES), Joined("a", 0))
+    s = play(book, Rounds(RULES), DeviceJoined("a", 0))
     book.set(run_id="x")
     again = Journal(book.disk, reading=True)
     assert (again.rounds(RULES), again.get("run_id")) == (s, "x")
 
 
 def test_a_file_that_is_no_journal_is_named(book):
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1))
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), *a_round(1))
     book.disk.write("journal-000001.log", b"not a journal, not at all" * 100)
     with pytest.raises(StoreError, match=r"journal-000001\.log: damaged at byte 0, .*--fresh"):
         Journal(book.disk)
@@ -216,7 +237,7 @@ def test_a_file_that_is_no_journal_is_named(book):
 
 def test_a_file_that_is_gone_is_named(book, filled_by):
     rounds = [event for number in range(1, 2 * filled_by + 1) for event in a_round(number)]
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *rounds)
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), *rounds)
     book.disk.remove("journal-000002.log")
     with pytest.raises(StoreError, match=r"journal-000002\.log: is missing; .*--fresh"):
         Journal(book.disk)
@@ -236,25 +257,25 @@ def test_a_journal_of_a_version_to_come_is_not_guessed_at(book):
 def a_life() -> list[Event]:
     """Some of everything that can happen."""
     return [
-        Joined("a", 0),
-        Joined("b", 0),
-        Joined("c", 0),
-        Busy("a", 1, 0, "of another run"),
-        Answered("b", 1, 0),
-        Declined("c", 1, 0, "no data"),
-        Lost("a", 0),
-        Expired(1, 1, 0),
-        Joined("a", 0),
-        Resumed(0),
-        *(Answered(device, 1, 0) for device in "abc"),
-        Merged(1, 0),
-        *(Answered(device, 2, 0) for device in "abc"),
-        Merged(2, 0),
+        DeviceJoined("a", 0),
+        DeviceJoined("b", 0),
+        DeviceJoined("c", 0),
+        DeviceBusy("a", 1, 0, "of another run"),
+        DeviceAnswered("b", 1, 0),
+        DeviceDeclined("c", 1, 0, "no data"),
+        DeviceLost("a", 0),
+        TimerExpired(1, 1, 0),
+        DeviceJoined("a", 0),
+        RunResumed(0),
+        *(DeviceAnswered(device, 1, 0) for device in "abc"),
+        RoundMerged(1, 0),
+        *(DeviceAnswered(device, 2, 0) for device in "abc"),
+        RoundMerged(2, 0),
     ]
 
 
 def test_a_state_is_written_down_only_where_a_file_begins_and_comes_back_from_the_events():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    book, s = Journal(FailingDisk()), Rounds(RULES)
     for event in a_life():
         s = play(book, s, event)
         assert Journal(book.disk, reading=True).rounds(RULES) == s
@@ -267,37 +288,37 @@ def test_a_state_is_written_down_only_where_a_file_begins_and_comes_back_from_th
 
 
 def test_what_happened_under_other_rules_is_played_by_them():
-    book = Journal(MemoryDisk())
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0))
+    book = Journal(FailingDisk())
+    s = play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), DeviceAnswered("a", 1, 0))
     alone = replace(RULES, cohort=1, quorum=1)
     assert Journal(book.disk).rounds(alone) == replace(s, rules=alone)
 
 
 def test_only_events_of_the_machine_are_read_back(monkeypatch):
-    book = Journal(MemoryDisk())
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0))
-    monkeypatch.setattr(journal, "EVENTS", {"Lost": Lost})
+    book = Journal(FailingDisk())
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0))
+    monkeypatch.setattr(journal, "EVENTS", {"Lost": DeviceLost})
     with pytest.raises(KeyError, match="Joined"):
         Journal(book.disk).rounds(RULES)
 
 
 def test_an_answer_costs_its_own_bytes_and_hardly_more():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book, s = Journal(disk), Rounds(replace(RULES, cohort=100, quorum=100))
     for number in range(100):
-        s = play(book, s, Joined(f"device-{number:03d}", 0))
+        s = play(book, s, DeviceJoined(f"device-{number:03d}", 0))
     for number in range(99):
         before = disk.written
         device = f"device-{number:03d}"
-        s, _ = step(s, Answered(device, 1, 0))
-        book.write((Answered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(10_000)))
+        s, _ = step(s, DeviceAnswered(device, 1, 0))
+        book.write((DeviceAnswered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(10_000)))
         assert disk.written - before < 10_000 + 400
 
 
 def test_the_story_is_whole_long_after_the_answers_are_gone(filled_by):
     rules, last = replace(RULES, rounds=99), 8 * filled_by
-    book, s = Journal(MemoryDisk()), Rounds(rules)
-    s = play(book, s, Joined("a", 0), Joined("b", 0))
+    book, s = Journal(FailingDisk()), Rounds(rules)
+    s = play(book, s, DeviceJoined("a", 0), DeviceJoined("b", 0))
     for number in range(1, last + 1):
         s = play(book, s, *a_round(number))
     for one in (book, Journal(book.disk), Journal(book.disk, reading=True)):
@@ -308,8 +329,8 @@ def test_the_story_is_whole_long_after_the_answers_are_gone(filled_by):
 
 
 def test_a_reader_keeps_its_story_while_files_go():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
-    s = play(book, s, Joined("a", 0), Joined("b", 0), *a_round(1), *a_round(2))
+    book, s = Journal(FailingDisk()), Rounds(RULES)
+    s = play(book, s, DeviceJoined("a", 0), DeviceJoined("b", 0), *a_round(1), *a_round(2))
     reader = Journal(book.disk, reading=True)
     for number in range(3, 9):
         s = play(book, s, *a_round(number))
@@ -322,12 +343,14 @@ def test_a_reader_of_the_story_skips_the_answers(tmp_path):
     disk, size = CountingDisk(tmp_path), 1 << 20
     book, s = Journal(disk), Rounds(replace(RULES, cohort=20, quorum=20))
     for number in range(20):
-        s = play(book, s, Joined(f"device-{number:02d}", 0))
+        s = play(book, s, DeviceJoined(f"device-{number:02d}", 0))
     for number in range(19):
         device = f"device-{number:02d}"
-        s, _ = step(s, Answered(device, 1, 0))
+        s, _ = step(s, DeviceAnswered(device, 1, 0))
         answered = events.Answered(device, 1, size)
-        book.write((Answered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(size)), facts=(answered,))
+        book.write(
+            (DeviceAnswered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(size)), facts=(answered,)
+        )
     disk.bytes_read = 0
     reader = Journal(disk, reading=True)
     assert len(list(reader.story())) == 20 + 19
@@ -341,11 +364,11 @@ def test_a_reader_of_the_story_skips_the_answers(tmp_path):
 @pytest.mark.parametrize("seed", seeds(8))
 def test_a_reader_that_follows_tells_each_fact_once_and_knows_where_the_rounds_stand(seed):
     """However many files came and went between two of its looks."""
-    rng, disk = Random(seed), MemoryDisk()
+    rng, disk = Random(seed), FailingDisk()
     book, s = Journal(disk), Rounds(replace(RULES, rounds=99))
     reader, told = Journal(disk, reading=True), []
     rounds = [event for number in range(1, 30) for event in a_round(number)]
-    for event in [Joined("a", 0), Joined("b", 0), *rounds]:
+    for event in [DeviceJoined("a", 0), DeviceJoined("b", 0), *rounds]:
         s = play(book, s, event)
         if rng.random() < 0.1:
             book = Journal(disk)  # another life of the coordinator
@@ -359,7 +382,7 @@ def test_a_reader_that_follows_tells_each_fact_once_and_knows_where_the_rounds_s
 
 
 def test_what_is_torn_is_not_told_and_what_is_written_in_its_place_is():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Journal(disk)
     book.set(run_id="x")
     reader = Journal(disk, reading=True)
@@ -378,9 +401,9 @@ def test_what_is_torn_is_not_told_and_what_is_written_in_its_place_is():
 
 @pytest.mark.parametrize("longer", [False, True])
 def test_a_reader_that_follows_notices_another_run(longer, filled_by):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Journal(disk)
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1))
+    play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), *a_round(1))
     reader = Journal(disk, reading=True)
     for name in disk.names("journal*"):
         disk.remove(name)
@@ -416,9 +439,9 @@ class CountingDisk(FolderDisk):
 
 
 def test_a_copy_for_another_thread_stays_as_it_was_made(book):
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0))
+    s = play(book, Rounds(RULES), DeviceJoined("a", 0), DeviceJoined("b", 0), DeviceAnswered("a", 1, 0))
     copied = book.copied()
-    s = play(book, s, Answered("b", 1, 0))
+    s = play(book, s, DeviceAnswered("b", 1, 0))
     assert [kept.device for kept in copied.answers()] == ["a"]
     assert len(book.answers(merged=1)) == 2
     assert (len(list(copied.story())), copied.merge(1)) == (3, None)
@@ -430,15 +453,15 @@ def merged(book: Journal) -> list[int]:
 
 
 def test_what_is_abandoned_is_told():
-    book = Journal(MemoryDisk())
+    book = Journal(FailingDisk())
     abandoned = events.Abandoned(1, "nobody came", at=7.0)
-    book.write((Expired(1, 1, 0),), Rounds(RULES), facts=[abandoned])
+    book.write((TimerExpired(1, 1, 0),), Rounds(RULES), facts=[abandoned])
     assert list(book.story()) == [abandoned]
 
 
 def test_events_of_one_write_are_played_in_their_order():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
-    joined = Joined("a", 0), Joined("b", 0), Lost("a", 0)
+    book, s = Journal(FailingDisk()), Rounds(RULES)
+    joined = DeviceJoined("a", 0), DeviceJoined("b", 0), DeviceLost("a", 0)
     for event in joined:
         s, _ = step(s, event)
     book.write(joined, s)
@@ -478,12 +501,12 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
         return s
 
     rounds = [played(event) for number in range(1, 7) for event in a_round(number)]
-    return [named, played(Joined("a", 0)), played(Joined("b", 0)), *rounds[:5], noted, *rounds[5:]]
+    return [named, played(DeviceJoined("a", 0)), played(DeviceJoined("b", 0)), *rounds[:5], noted, *rounds[5:]]
 
 
 def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
     """The journal that is found is the one after the last write that returned, or after the one in hand."""
-    todo, whole = writes(), MemoryDisk()
+    todo, whole = writes(), FailingDisk()
     book, s = Journal(whole), Rounds(RULES)
     known = [everything(book)]
     for write in todo:
@@ -492,7 +515,7 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
     cut, ahead = 0, set[int]()
     for steps in range(whole.steps):
         for seed in range(3):
-            disk, promised = MemoryDisk(), 0
+            disk, promised = FailingDisk(), 0
             disk.power = steps
             s = Rounds(RULES)
             try:
@@ -518,11 +541,11 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
 
 
 def test_a_full_disk_at_every_write_loses_nothing_once_there_is_room():
-    whole = MemoryDisk()
+    whole = FailingDisk()
     book, s = Journal(whole), Rounds(RULES)
     for write in writes():
         s = write(book, s)
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book, s = Journal(disk), Rounds(RULES)
     for write in writes():
         before = everything(book)
@@ -544,9 +567,11 @@ def test_a_full_disk_at_every_write_loses_nothing_once_there_is_room():
 
 def finished(book: Journal, rounds: int = 4) -> Rounds:
     """A run of some rounds, the last of which has a late answer behind it."""
-    state = play(book, Rounds(replace(RULES, rounds=rounds)), Joined("a", 0.0), Joined("b", 0.0))
+    state = play(book, Rounds(replace(RULES, rounds=rounds)), DeviceJoined("a", 0.0), DeviceJoined("b", 0.0))
     for round in range(1, rounds + 1):
-        state = play(book, state, Answered("a", round, 1.0), Answered("b", round, 1.0), Merged(round, 1.0))
+        state = play(
+            book, state, DeviceAnswered("a", round, 1.0), DeviceAnswered("b", round, 1.0), RoundMerged(round, 1.0)
+        )
     return state
 
 
@@ -581,7 +606,7 @@ def test_what_is_dropped_twice_is_dropped_once(book: Journal) -> None:
 
 @pytest.mark.parametrize("survived", range(12))
 def test_a_power_cut_while_answers_are_dropped_loses_nothing_else(survived: int) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Journal(disk)
     state, story = finished(book), list(book.story())
     disk.power = survived

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.decide.vocabulary import AnswerId
 from coordinator.durable import answer_store
-from coordinator.durable.answer_store import AnswerStore, Stored
+from coordinator.durable.answer_store import AnswerStore, StoredAnswer
 from coordinator.durable.merge_round import RoundAnswers, merge_round, take_answers
 from edgefl.base.errors import StoreError
 from edgefl.job.config.reader import parse
@@ -59,6 +59,6 @@ def test_a_round_is_merged_together_with_those_behind_it_that_need_no_device() -
 def test_nothing_is_merged_where_the_disk_has_no_room_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_store, "SMALL", 0)
     job = the_job("fedgc")
-    answers = {device: Stored.of(one := update(job, 1.0), lambda one=one: one) for device in "ab"}
+    answers = {device: StoredAnswer.of(one := update(job, 1.0), lambda one=one: one) for device in "ab"}
     with pytest.raises(StoreError, match="no space left"):
         merge_round(job, jobs.begin(job), RoundAnswers(answers, answers), population=2, disk=FullDisk())

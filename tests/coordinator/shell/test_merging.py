@@ -10,7 +10,7 @@ from coordinator.decide.vocabulary import Merge
 from coordinator.durable import checkpoint
 from coordinator.durable.checkpoint_writer import Saving, Unstuck
 from coordinator.durable.merge_round import RoundAnswers
-from coordinator.shell.merging import Looked, Merged, Merging, Prepared, preparing
+from coordinator.shell.merging import DeviceModelsEvaluated, MergeResult, Merging, PreparedJob, preparing
 from edgefl.base.errors import EdgeflError, StoreError
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -50,7 +50,7 @@ class Now:
 
     def put(self, event: Any) -> None:
         self.events.append(event)
-        after = (event.save, *event.looks) if isinstance(event, Merged) else ()
+        after = (event.save, *event.looks) if isinstance(event, MergeResult) else ()
         for work in filter(None, after):
             self.start(work)
 
@@ -76,15 +76,15 @@ def merged(job: Job, most: int = 99) -> list[Any]:
 
 def test_a_merge_is_told_with_its_report():
     (one,) = merged(the_job())
-    assert isinstance(one, Merged)
+    assert isinstance(one, MergeResult)
     assert one.reports[0].local_forgetting is None
 
 
 def test_nobody_waits_for_the_look_at_every_device_but_the_report():
     first, second = merged(the_job(forgetting=True))
-    assert isinstance(first, Merged)
+    assert isinstance(first, MergeResult)
     assert first.reports == ()
-    assert isinstance(second, Looked)
+    assert isinstance(second, DeviceModelsEvaluated)
     (report,) = second.reports
     assert 0 < report.local_forgetting <= 1
     assert 0 < report.aggregation_forgetting <= 1
@@ -92,15 +92,15 @@ def test_nobody_waits_for_the_look_at_every_device_but_the_report():
 
 def test_a_round_that_needed_nobody_forgot_nothing_in_training():
     first, second = merged(the_job("upcycled", forgetting=True))
-    assert isinstance(first, Merged)
-    assert first.standing.run_state.round == 2
-    assert isinstance(second, Looked)
+    assert isinstance(first, MergeResult)
+    assert first.next_model.run_state.round == 2
+    assert isinstance(second, DeviceModelsEvaluated)
     assert [report.local_forgetting is None for report in second.reports] == [False, True]
 
 
 def test_whoever_wants_an_end_waits_for_the_look_at_one_device_at_most():
     (first,) = merged(the_job(forgetting=True), most=2)
-    assert isinstance(first, Merged)
+    assert isinstance(first, MergeResult)
     assert len(first.looks) == 3
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_pa
     monkeypatch.setattr(checkpoint, "save", full)
     now.start(partial(merging(job).work, tmp_path, SystemClock(), Saving()))
     told, first = now.events
-    assert isinstance(told, Merged), "devices need not wait for the disk"
+    assert isinstance(told, MergeResult), "devices need not wait for the disk"
     now.start(first.work)
     second = now.events[2]
     assert (first.reason, second.reason) == ("no space left", "no space left")
@@ -135,25 +135,25 @@ def test_the_last_model_is_told_of_when_it_is_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "save", lambda *_: saved.append(len(now.events)))
     now.start(partial(merging(the_job(rounds=1)).work, tmp_path, SystemClock(), Saving()))
     (one,) = now.events
-    assert isinstance(one, Merged)
-    assert one.standing.frame is None
+    assert isinstance(one, MergeResult)
+    assert one.next_model.frame is None
     assert saved == [0]
 
 
 def test_the_next_model_comes_packed_with_the_merge():
     (one,) = merged(the_job())
-    assert one.standing.run_state.round == 1
-    params, _ = unpack_broadcast(one.standing.frame, len(one.standing.run_state.params))
-    assert np.array_equal(params, one.standing.run_state.params)
+    assert one.next_model.run_state.round == 1
+    params, _ = unpack_broadcast(one.next_model.frame, len(one.next_model.run_state.params))
+    assert np.array_equal(params, one.next_model.run_state.params)
     (last,) = merged(the_job(rounds=1))
-    assert last.standing.frame is None
+    assert last.next_model.frame is None
 
 
 def test_a_job_is_prepared_with_what_it_takes_to_ask():
     job, now = the_job(), Now()
     now.start(preparing(lambda: job, None, None))
     (one,) = now.events
-    assert isinstance(one, Prepared)
+    assert isinstance(one, PreparedJob)
     assert one.answer_schema is not None
-    assert one.standing.frame is not None
+    assert one.next_model.frame is not None
     assert (one.recalled.answers, one.answers.records) == ({}, {})

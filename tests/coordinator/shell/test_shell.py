@@ -20,11 +20,11 @@ from edgefl.base import events
 from edgefl.base.errors import Interrupted
 from edgefl.base.events import Fact
 from edgefl.system.background import Crashed, Work
-from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import topics
 from edgefl.wire.messages import Assignment, Presence
 from edgefl.wire.wiring import Wiring
+from tools.failing_disk import FailingDisk
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})
@@ -34,9 +34,9 @@ class Hand:
     """A clock, a background and a loop that go on only when the test says so."""
 
     def __init__(
-        self, disk: MemoryDisk | None = None, broker: InMemoryBroker | None = None, keys: DeviceKeys | None = None
+        self, disk: FailingDisk | None = None, broker: InMemoryBroker | None = None, keys: DeviceKeys | None = None
     ) -> None:
-        self.disk, self.broker = disk or MemoryDisk(), broker or InMemoryBroker()
+        self.disk, self.broker = disk or FailingDisk(), broker or InMemoryBroker()
         self.time = 100.0
         self.events: deque[Any] = deque()
         self.works: deque[Work] = deque()
@@ -95,7 +95,7 @@ class Hand:
         """Time passes, up to the next deadline at least."""
         due = self.shell.deadline()
         self.time = max(self.time + seconds, due if due is not None and not seconds else 0.0)
-        self.shell.handle(Woken())
+        self.shell.handle(DeadlineReached())
         self.go()
 
     def kinds(self, kind: type[Fact]) -> list[Any]:

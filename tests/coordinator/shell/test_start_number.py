@@ -16,9 +16,9 @@ from edgefl.sim.world import VirtualClock, World
 from edgefl.system.hardware.line import Line
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks, signed, simulated_keys, topics
-from edgefl.wire.transport import Connected, Message, TransportEvent
-from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
-from tools.chaos.scenario import Member, Scenario, Weather
+from edgefl.wire.transport import ConnectionMade, Message, TransportEvent
+from tools.chaos.machines import CoordinatorMachine, DeviceMachine, MachineContext
+from tools.chaos.scenario import Scenario, ScenarioDevice, Weather
 from tools.chaos.softmax import fleet, make_job
 
 YEAR = 365 * 86_400.0
@@ -29,7 +29,7 @@ RUN = RunFile.model_validate({
     "algorithm": {"name": "fedavg", "epochs": 1, "batch": 4, "lr": 0.1},
     "rounds": {"cohort": 2, "quorum": 2, "start_with": 2},
 })  # fmt: skip
-MEMBERS = tuple(Member(f"d{number}", 6, 0.05, Line(0.01)) for number in (1, 2))
+MEMBERS = tuple(ScenarioDevice(f"d{number}", 6, 0.05, Line(0.01)) for number in (1, 2))
 
 
 @pytest.mark.parametrize("jump", [-YEAR, -1.0, 0.0, 1.0, YEAR])
@@ -57,13 +57,13 @@ def test_a_device_that_heard_the_first_life_obeys_the_second(jump: float) -> Non
     broker = VirtualBroker(world)
     scenario = Scenario(SEED, MEMBERS, (RUN,), (), Weather(), preparing=0.0, merging=0.0, piece=chunks.CHUNK)
     signer = simulated_keys.signer("coordinator", SEED)
-    around = Surroundings(scenario, world, broker, signer, DeviceKeys(), lambda _who, _what: None)
+    around = MachineContext(scenario, world, broker, signer, DeviceKeys(), lambda _who, _what: None)
     devices = [DeviceMachine(member, around) for member in MEMBERS]
     coordinator = CoordinatorMachine(RUN, around, lambda _run, fact: facts.append(fact))
     coordinator.ahead = 50 * YEAR
 
     def note(event: TransportEvent) -> None:
-        if isinstance(event, Connected):
+        if isinstance(event, ConnectionMade):
             listener.subscribe(topics.down("default", "alpha", "d1"), topics.round("default", "alpha"))
         if isinstance(event, Message) and event.payload:
             counters.append((coordinator.lives, signed.opened(event.payload).counter))

@@ -5,30 +5,30 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from device_agent.decide.session import HOPELESS, MOST_FAILURES, MOST_SEEN, Session, Update, step
+from device_agent.decide.session import HOPELESS, MOST_FAILURES, MOST_SEEN, HeldUpdate, Session, step
 from device_agent.decide.vocabulary import (
     Action,
+    AgentConnected,
+    AgentDisconnected,
     Announce,
     AnnounceLater,
     AskAgain,
-    Busy,
     CancelTraining,
     Commit,
-    Connected,
     Decline,
-    Disconnected,
     Event,
     Fetch,
     Forget,
+    LogNote,
     ModelArrived,
     ModelDisbelieved,
     ModelOverdue,
-    Note,
     Offer,
     Quit,
     Receipted,
-    Refused,
-    Resend,
+    RefusalReceived,
+    ReportBusy,
+    ResendRequested,
     Send,
     SendChunks,
     StateSeen,
@@ -40,7 +40,7 @@ from device_agent.decide.vocabulary import (
 )
 
 TASK = Tasked("job", "r", 3, "m3", "1")
-FETCHING = [Connected(), TASK]
+FETCHING = [AgentConnected(), TASK]
 TRAINING = [*FETCHING, ModelArrived(TASK)]
 SENDING = [*TRAINING, Trained(3, "d3")]
 DONE = [*SENDING, Receipted(3, "d3", "accepted")]
@@ -60,7 +60,7 @@ def after(*events: Event) -> Session:
 
 
 def spoken(did: list[Action]) -> list[Action]:
-    return [a for a in did if not isinstance(a, Note)]
+    return [a for a in did if not isinstance(a, LogNote)]
 
 
 def test_a_healthy_round_from_hello_to_commit():
@@ -82,7 +82,7 @@ def test_another_model_does_not_start_the_training(other):
 def test_a_task_keeps_all_that_was_said_about_it_and_asks_for_all_that_it_needs():
     full = Tasked("job", "r", 3, "m3", previous="m2", graphs="g", batches=5, seconds=2.0)
     assert full.needs == ((3, "m3"), (2, "m2"), (0, "g"))
-    assert feed(after(Connected(), full), ModelArrived(full))[1] == [Train(full)]
+    assert feed(after(AgentConnected(), full), ModelArrived(full))[1] == [Train(full)]
 
 
 # ── models that do not come, or come from somebody else ──────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ def test_an_older_task_changes_nothing_and_its_coordinator_is_told_why(story):
     (told,) = spoken(did)
     assert (later, told.task) == (s, older)
     assert told.reason.startswith(
-        "round 2 is older than round 3, which this device has had: if the run's folder was restored"
+        "round 2 is older than round 3, which this device has already worked on: if the run's folder was restored"
     )
 
 
@@ -186,7 +186,7 @@ def test_an_older_task_changes_nothing_and_its_coordinator_is_told_why(story):
 @pytest.mark.parametrize("story", [FETCHING, TRAINING], ids=["fetching", "training"])
 def test_a_task_of_another_run_waits_and_its_coordinator_is_told(story):
     s, did = feed(after(*story), OTHER)
-    assert did == [Busy(OTHER, "at work on round 3 of another run")]
+    assert did == [ReportBusy(OTHER, "at work on round 3 of another run")]
     assert (s.task, s.queue) == (TASK, (OTHER,))
 
 
@@ -218,7 +218,7 @@ def test_it_is_taken_up_too_when_the_work_in_hand_comes_to_nothing(end):
 def test_a_run_that_asks_ever_anew_does_not_starve_the_other():
     newer = Tasked("job", "r", 4, "m4", "1")
     s, did = feed(after(*TRAINING, OTHER), newer)
-    assert did == [CancelTraining(3), Fetch(OTHER), Busy(newer, "at work on round 1 of another run")]
+    assert did == [CancelTraining(3), Fetch(OTHER), ReportBusy(newer, "at work on round 1 of another run")]
     assert (s.task, s.queue) == (OTHER, (newer,))
 
 
@@ -226,7 +226,7 @@ def test_a_newer_round_takes_the_place_of_the_one_that_waits():
     third, newer = Tasked("third", "r", 7, "x7"), Tasked("other", "r", 2, "n2")
     s, did = feed(after(*TRAINING, OTHER, third), newer, newer, OTHER)
     assert s.queue == (newer, third)
-    assert spoken(did)[:-1] == [Busy(newer, "at work on round 3 of another run")] * 2
+    assert spoken(did)[:-1] == [ReportBusy(newer, "at work on round 3 of another run")] * 2
     assert spoken(did)[-1].task == OTHER, "its first round is declined now"
 
 
@@ -244,7 +244,7 @@ def test_more_runs_than_a_device_can_keep_in_mind_are_declined():
 
 
 def test_the_oldest_of_too_many_updates_without_a_receipt_makes_room():
-    s, did = after(Connected()), []
+    s, did = after(AgentConnected()), []
     for i in range(5):
         task = Tasked(f"run-{i}", "r", 1, f"x{i}")
         s, did = feed(s, task, ModelArrived(task), Trained(1, f"d{i}"))
@@ -256,38 +256,44 @@ def test_the_oldest_of_too_many_updates_without_a_receipt_makes_room():
 
 
 def test_training_goes_on_offline_and_the_update_is_sent_on_return():
-    s, did = feed(after(*TRAINING), Disconnected(), Trained(3, "d3"))
+    s, did = feed(after(*TRAINING), AgentDisconnected(), Trained(3, "d3"))
     assert did == []
-    _, did = feed(s, Connected())
+    _, did = feed(s, AgentConnected())
     assert did == [Announce(), Send(3, "d3")]
 
 
 def test_a_fetch_that_was_cut_off_is_asked_for_again():
-    _, did = feed(after(*FETCHING), Disconnected(), Connected())
+    _, did = feed(after(*FETCHING), AgentDisconnected(), AgentConnected())
     assert did == [Announce(), Fetch(TASK)]
 
 
 def test_an_update_is_sent_whole_once_and_after_every_cut_only_what_is_missing_of_it():
-    _, did = feed(after(*SENDING), Disconnected(), Connected(), Disconnected(), TASK, Connected())
+    _, did = feed(after(*SENDING), AgentDisconnected(), AgentConnected(), AgentDisconnected(), TASK, AgentConnected())
     assert did == [Announce(), Offer(3, "d3")] * 2
 
 
 def test_an_update_from_the_spool_is_offered_after_a_restart():
-    _, did = feed(Session(held={"job.r": Update(TASK, "d3", offered=True)}), Connected())
+    _, did = feed(Session(held={"job.r": HeldUpdate(TASK, "d3", offered=True)}), AgentConnected())
     assert did == [Announce(), Offer(3, "d3")]
 
 
 def test_a_task_heard_just_after_the_cut_waits_for_the_link():
     s, did = feed(Session(), TASK)
     assert did == []
-    _, did = feed(s, Connected())
+    _, did = feed(s, AgentConnected())
     assert did == [Announce(), Fetch(TASK)]
 
 
 def test_missing_chunks_are_sent_again_while_the_update_is_held():
-    _, did = feed(after(*SENDING), Resend("d3", (1, 4)), Resend("other", (1,)), Disconnected(), Resend("d3", (2,)))
+    _, did = feed(
+        after(*SENDING),
+        ResendRequested("d3", (1, 4)),
+        ResendRequested("other", (1,)),
+        AgentDisconnected(),
+        ResendRequested("d3", (2,)),
+    )
     assert did == [SendChunks("d3", (1, 4))]
-    assert feed(after(*DONE), Resend("d3", (1,)))[1] == []
+    assert feed(after(*DONE), ResendRequested("d3", (1,)))[1] == []
 
 
 # ── receipts and refusals ────────────────────────────────────────────────────────────────────────────────────
@@ -327,7 +333,7 @@ def test_an_update_that_nobody_could_read_is_forgotten_whatever_round_its_reader
 @pytest.mark.parametrize("story", [[], TRAINING, SENDING], ids=["idle", "training", "sending"])
 def test_no_refusal_ends_the_agent_or_its_work(story):
     s = after(*story)
-    assert feed(s, Refused("version", "update needed")) == (s, [AnnounceLater("version", "update needed")])
+    assert feed(s, RefusalReceived("version", "update needed")) == (s, [AnnounceLater("version", "update needed")])
 
 
 # ── work that fails or is no longer wanted ───────────────────────────────────────────────────────────────────
@@ -341,7 +347,7 @@ def test_a_task_that_fails_is_declined_with_the_reason(story):
 
 
 def test_a_failure_offline_is_not_declined_because_the_return_brings_the_task_again():
-    _, did = feed(after(*TRAINING), Disconnected(), TrainingFailed(3, "out of memory"), Connected(), TASK)
+    _, did = feed(after(*TRAINING), AgentDisconnected(), TrainingFailed(3, "out of memory"), AgentConnected(), TASK)
     assert spoken(did) == [Announce(), Fetch(TASK)]
 
 
@@ -371,7 +377,7 @@ def test_a_round_that_is_not_over_goes_on(seen):
 
 
 def test_overtime_lets_the_training_of_a_closed_round_go_on_but_not_its_fetch():
-    s = after(Connected(), Tasked("job", "r", 3, "m3", "1", overtime=True))
+    s = after(AgentConnected(), Tasked("job", "r", 3, "m3", "1", overtime=True))
     assert feed(s, StateSeen("job", "r", 4, "training"))[0].phase == "idle"
     s, _ = feed(s, ModelArrived(TASK))
     assert feed(s, StateSeen("job", "r", 4, "training")) == (replace(s, seen=("job.r",)), [])
@@ -402,7 +408,7 @@ def test_a_stop_cancels_the_training_and_hears_nothing_more():
 def test_a_stop_keeps_the_update_for_the_next_start():
     s, did = feed(after(*SENDING), Stopped())
     assert did == [Quit(0, "stopped")]
-    assert s.held == {"job.r": Update(TASK, "d3", offered=True)}
+    assert s.held == {"job.r": HeldUpdate(TASK, "d3", offered=True)}
 
 
 # ── started for one run ──────────────────────────────────────────────────────────────────────────────────────
@@ -412,7 +418,7 @@ MISTAKE = TrainingFailed(3, "told", mistake="wrong shape")
 
 
 def test_an_agent_for_one_run_ends_with_a_run_that_it_saw_at_work():
-    s, did = feed(Session(once=True), Connected(), AT_WORK, FINISHED)
+    s, did = feed(Session(once=True), AgentConnected(), AT_WORK, FINISHED)
     assert spoken(did) == [Announce(), Quit(0, "job 'job' has finished")]
     assert s.phase == "stopped"
 
@@ -428,7 +434,7 @@ def test_an_agent_for_one_run_ends_with_a_run_that_it_saw_at_work():
     ids=["for all runs", "finished long ago", "an earlier run of that name", "for another run"],
 )
 def test_the_end_of_what_is_not_its_own_run_does_not_end_it(start, story):
-    s, did = feed(start, Connected(), *story)
+    s, did = feed(start, AgentConnected(), *story)
     assert (s.phase, spoken(did)) == ("idle", [Announce()])
 
 

@@ -16,26 +16,26 @@ from device_agent.decide import session
 from device_agent.decide.session import DISBELIEF, HOPELESS, MOST_HELD, Session, known, step
 from device_agent.decide.vocabulary import (
     Action,
+    AgentConnected,
+    AgentDisconnected,
     Announce,
     AnnounceLater,
-    Busy,
     CancelTraining,
     Commit,
-    Connected,
     Decline,
-    Disconnected,
     Event,
     Fetch,
     Forget,
+    LogNote,
     ModelArrived,
     ModelDisbelieved,
     ModelOverdue,
-    Note,
     Offer,
     Quit,
     Receipted,
-    Refused,
-    Resend,
+    RefusalReceived,
+    ReportBusy,
+    ResendRequested,
     Said,
     Send,
     SendChunks,
@@ -71,11 +71,11 @@ class AnyWeather(RuleBasedStateMachine):
 
     @rule()
     def connect(self) -> None:
-        self.feed(Connected())
+        self.feed(AgentConnected())
 
     @rule()
     def disconnect(self) -> None:
-        self.feed(Disconnected())
+        self.feed(AgentDisconnected())
 
     @rule(job=JOB, round=ROUND, model=st.sampled_from(["", "", "", "b"]), attempt=st.sampled_from("12"), ago=ROUND)
     def task(self, job: str, round: int, model: str, attempt: str, ago: int) -> None:
@@ -139,12 +139,14 @@ class AnyWeather(RuleBasedStateMachine):
     @rule(data=st.data(), right=st.booleans())
     def ask_for_chunks(self, data: st.DataObject, right: bool) -> None:
         digest = data.draw(st.sampled_from(sorted(self.held))) if right and self.held else "stray"
-        self.feed(Resend(digest, (0, 2)))
+        self.feed(ResendRequested(digest, (0, 2)))
 
     @rule()
     def refuse(self) -> None:
         before = self.s
-        assert self.s.phase == "stopped" or self.feed(Refused("code", "reason")) == (AnnounceLater("code", "reason"),)
+        assert self.s.phase == "stopped" or self.feed(RefusalReceived("code", "reason")) == (
+            AnnounceLater("code", "reason"),
+        )
         assert self.s == before, "a message ends nothing"
 
     @rule(really=st.sampled_from([False] * 19 + [True]))
@@ -210,7 +212,7 @@ class AnyWeather(RuleBasedStateMachine):
             case Forget(round, digest):
                 assert self.held.pop(digest) == round
                 assert self.may_forget(before, event, digest)
-            case Busy(task):
+            case ReportBusy(task):
                 assert task in self.s.queue
                 assert self.s.task is not None
             case Quit():
@@ -269,7 +271,7 @@ class AnyWeather(RuleBasedStateMachine):
     def check_the_end(self) -> None:
         """Connected to coordinators that behave, a new task of each run ends with its receipt."""
         runs = ("job", "other", "third")
-        todo: deque[Event] = deque([Connected(), *(Tasked(job, "r", 9, f"{job}-9", "1") for job in runs)])
+        todo: deque[Event] = deque([AgentConnected(), *(Tasked(job, "r", 9, f"{job}-9", "1") for job in runs)])
         if self.training is not None:
             todo.append(Trained(self.training, "the last one"))
         for _ in range(60):
@@ -327,7 +329,7 @@ def anything(s: Session, random: Random) -> Event:
     task = s.task if s.task and random.random() < 0.7 else Tasked(random.choice("abc"), "r", random.randint(1, 4), "m")
     return random.choice(
         [
-            random.choice([Connected(), Disconnected(), Refused("code", "reason")]),
+            random.choice([AgentConnected(), AgentDisconnected(), RefusalReceived("code", "reason")]),
             random.choice([Tasked(random.choice("abc"), "r", random.randint(1, 4), "m"), task]),
             ModelArrived(task),
             ModelOverdue(task.model, random.choice([3.0, HOPELESS + 1])),
@@ -335,10 +337,12 @@ def anything(s: Session, random: Random) -> Event:
             Trained(task.round, str(random.random())),
             TrainingFailed(task.round, "out of memory", random.choice(["", "wrong shape"])),
             Unfit(task.round, "too hot"),
-            random.choice([Receipted(u.task.round, u.digest, "accepted") for u in s.held.values()] or [Connected()]),
-            random.choice([Resend(u.digest, (0,)) for u in s.held.values()] or [Connected()]),
+            random.choice(
+                [Receipted(u.task.round, u.digest, "accepted") for u in s.held.values()] or [AgentConnected()]
+            ),
+            random.choice([ResendRequested(u.digest, (0,)) for u in s.held.values()] or [AgentConnected()]),
             StateSeen(task.job, "r", task.round + random.randint(0, 1), random.choice(PHASES)),
-            Stopped() if random.random() < 0.05 else Connected(),
+            Stopped() if random.random() < 0.05 else AgentConnected(),
         ]
     )
 
@@ -402,20 +406,20 @@ class BadWire:
     def turn(self) -> None:
         if not self.queue:
             assert self.timer is not None, "nothing to do and nothing to wait for"
-            return self.coordinate(rounds.Expired(self.timer.round, self.timer.attempt, 0.0))
+            return self.coordinate(rounds.TimerExpired(self.timer.round, self.timer.attempt, 0.0))
         pick = self.random.randrange(len(self.queue)) if self.random.random() < self.rain else 0
         whom, what = self.queue.pop(pick)
         return self.live(whom, what) if whom else self.coordinate(what)
 
     def cut(self, device: str) -> None:
-        self.live(device, Disconnected())
-        self.post("", rounds.Lost(device, 0.0))
-        self.post(device, Connected(), safe=True)
+        self.live(device, AgentDisconnected())
+        self.post("", rounds.DeviceLost(device, 0.0))
+        self.post(device, AgentConnected(), safe=True)
 
     def coordinate(self, event) -> None:
         self.rounds, actions = rounds.step(self.rounds, event)
-        refused = next((a for a in actions if isinstance(a, rounds.Ignore)), None)
-        if isinstance(event, rounds.Answered):
+        refused = next((a for a in actions if isinstance(a, rounds.IgnoreAnswer)), None)
+        if isinstance(event, rounds.DeviceAnswered):
             verdict = {None: "accepted", "duplicate": "duplicate", "late": "late"}.get(
                 refused and refused.reason, "refused"
             )
@@ -432,10 +436,10 @@ class BadWire:
                         )
                 case rounds.SetTimer():
                     self.timer = action
-                case rounds.Merge(round, devices):
+                case rounds.MergeRound(round, devices):
                     assert round not in self.merged
                     self.merged[round] = devices
-                    self.post("", rounds.Merged(round, 0.0), safe=True)
+                    self.post("", rounds.RoundMerged(round, 0.0), safe=True)
                 case _:
                     pass
 
@@ -444,7 +448,7 @@ class BadWire:
         for action in actions:
             match action:
                 case Announce():
-                    self.post("", rounds.Joined(device, 0.0), safe=True)  # presence is retained
+                    self.post("", rounds.DeviceJoined(device, 0.0), safe=True)  # presence is retained
                 case Fetch(task):
                     self.post(device, ModelArrived(task))
                 case Train(task):
@@ -452,12 +456,12 @@ class BadWire:
                 case CancelTraining(round):
                     self.queue = [(w, e) for w, e in self.queue if w != device or e != Trained(round, f"{w}/{round}")]
                 case Send(round) | Offer(round):
-                    self.post("", rounds.Answered(device, round, 0.0))
+                    self.post("", rounds.DeviceAnswered(device, round, 0.0))
                 case Commit(round):
                     self.commits[device, round] += 1
                 case Decline(task):  # the second copy of a task that its round's successor has overtaken
-                    self.post("", rounds.Declined(device, task.round, 0.0))
-                case Forget() | Note():
+                    self.post("", rounds.DeviceDeclined(device, task.round, 0.0))
+                case Forget() | LogNote():
                     pass
                 case _:
                     raise AssertionError(action)
@@ -476,12 +480,12 @@ def test_a_fleet_finishes_once_the_rain_is_over(seed, cohort, quorum, rain, over
     rules = Rules(rounds=4, seed=1, cohort=cohort, quorum=min(quorum, cohort), deadline=9.0)
     wire = BadWire(replace(rules, over_select=over_select), Random(seed))
     for device in wire.devices:
-        wire.live(device, Connected())
+        wire.live(device, AgentConnected())
     wire.rain = rain
     wire.run(steps=200)
     wire.rain = 0.0
     for device in wire.devices:
-        wire.live(device, Connected())
+        wire.live(device, AgentConnected())
     wire.run(steps=2000)
     assert wire.rounds.phase == "finished"
     assert sorted(wire.merged) == [1, 2, 3, 4]
@@ -498,7 +502,7 @@ def test_a_fleet_finishes_once_the_rain_is_over(seed, cohort, quorum, rain, over
 def test_on_a_dry_day_every_device_commits_every_round_it_is_asked_for():
     wire = BadWire(Rules(rounds=4, seed=1, cohort=5, quorum=5, deadline=9.0), Random(0))
     for device in wire.devices:
-        wire.live(device, Connected())
+        wire.live(device, AgentConnected())
     wire.run(steps=1000)
     while wire.queue:
         wire.turn()
@@ -519,7 +523,7 @@ class SharedFleet:
         self.merged: dict[str, list[tuple[str, ...]]] = {job: [] for job in runs}
         self.busy = 0
         for device in devices:
-            self.live(device, Connected())
+            self.live(device, AgentConnected())
 
     def post(self, sender: str, receiver: str, what: object) -> None:
         self.queues.setdefault((sender, receiver), deque()).append(what)
@@ -537,8 +541,8 @@ class SharedFleet:
 
     def coordinate(self, job: str, event) -> None:
         self.runs[job], actions = rounds.step(self.runs[job], event)
-        if isinstance(event, rounds.Answered):
-            late = any(isinstance(a, rounds.Ignore) for a in actions)
+        if isinstance(event, rounds.DeviceAnswered):
+            late = any(isinstance(a, rounds.IgnoreAnswer) for a in actions)
             digest = f"{job}/{event.device}/{event.round}"
             self.post(job, event.device, Receipted(event.round, digest, "late" if late else "accepted"))
         for action in actions:
@@ -548,9 +552,9 @@ class SharedFleet:
                         self.post(job, device, StateSeen(job, "r", round, "training"))
                     for device in devices:
                         self.post(job, device, Tasked(job, "r", round, f"{job}-{round}", str(attempt)))
-                case rounds.Merge(round, devices):
+                case rounds.MergeRound(round, devices):
                     self.merged[job].append(devices)
-                    self.post(job, job, rounds.Merged(round, 0.0))
+                    self.post(job, job, rounds.RoundMerged(round, 0.0))
                 case rounds.Finish():
                     for device in self.devices:
                         self.post(job, device, StateSeen(job, "r", self.runs[job].round, "finished"))
@@ -565,7 +569,7 @@ class SharedFleet:
             match action:
                 case Announce():
                     for job in self.runs:
-                        self.post(device, job, rounds.Joined(device, 0.0))
+                        self.post(device, job, rounds.DeviceJoined(device, 0.0))
                 case Fetch(task):
                     self.post(device, device, ModelArrived(task))
                 case Train(task):
@@ -575,10 +579,10 @@ class SharedFleet:
                     for kept in (one for one in waiting if not isinstance(one, Trained)):
                         self.post(device, device, kept)
                 case Send(round, digest):
-                    self.post(device, digest.split("/")[0], rounds.Answered(device, round, 0.0))
-                case Busy(task):
+                    self.post(device, digest.split("/")[0], rounds.DeviceAnswered(device, round, 0.0))
+                case ReportBusy(task):
                     self.busy += 1
-                    self.post(device, task.job, rounds.Busy(device, task.round, 0.0))
+                    self.post(device, task.job, rounds.DeviceBusy(device, task.round, 0.0))
                 case Decline():
                     raise AssertionError(action)
                 case _:

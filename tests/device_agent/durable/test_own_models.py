@@ -6,12 +6,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from device_agent.durable.own_models import Draft, OwnModels
+from device_agent.durable.own_models import OwnModels, TrainedOwnModel
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Layout
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
 from edgefl.wire import chunks
 from edgefl.wire.messages import Manifest, Shape
+from tools.failing_disk import FailingDisk, PowerCut
 
 LAYOUT = Layout(("w",), ((1000,),))
 MANIFEST = Manifest(
@@ -22,10 +22,10 @@ GRAPHS = bytes(range(256)) * 8
 FIRST, SECOND = chunks.digest(b"first").hex(), chunks.digest(b"second").hex()
 
 
-def draft(value: float, run_id: str = "r", round: int = 1) -> Draft:
+def draft(value: float, run_id: str = "r", round: int = 1) -> TrainedOwnModel:
     manifest = MANIFEST.model_copy(update={"run_id": run_id, "round": round})
     whole = {"own": np.full(1000, value, np.float32), "shared": np.zeros(1000, np.float32)}
-    return Draft("pi", manifest, round, GRAPHS, whole)
+    return TrainedOwnModel("pi", manifest, round, GRAPHS, whole)
 
 
 def value(models: OwnModels, run_key: str = "j.k.r") -> float:
@@ -40,7 +40,7 @@ def replaced(models: OwnModels) -> None:
     models.settle("j.k.r", SECOND)
 
 
-def settled(disk: MemoryDisk, *values: float) -> OwnModels:
+def settled(disk: FailingDisk, *values: float) -> OwnModels:
     models = OwnModels(disk)
     for number, one in enumerate(values):
         digest = chunks.digest(bytes([number])).hex()
@@ -50,7 +50,7 @@ def settled(disk: MemoryDisk, *values: float) -> OwnModels:
 
 
 def test_a_draft_becomes_the_model_when_its_update_is_taken() -> None:
-    models = settled(MemoryDisk(), 1.0)
+    models = settled(FailingDisk(), 1.0)
     models.draft(draft(2.0, round=2), SECOND)
     assert value(models) == 1.0
     models.settle("j.k.r", SECOND)
@@ -60,7 +60,7 @@ def test_a_draft_becomes_the_model_when_its_update_is_taken() -> None:
 
 
 def test_the_draft_of_an_update_that_was_not_taken_goes_with_the_next_start() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     models = settled(disk, 1.0)
     models.draft(draft(2.0), FIRST)
     models.draft(draft(3.0), SECOND)
@@ -74,11 +74,11 @@ def test_the_draft_of_an_update_that_was_not_taken_goes_with_the_next_start() ->
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_power_cut_at_any_step_leaves_the_old_model_or_the_new_one_whole(seed: int) -> None:
-    dry = MemoryDisk()
+    dry = FailingDisk()
     models, before = settled(dry, 1.0), dry.steps
     replaced(models)
     for step in range(dry.steps - before):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         models = settled(disk, 1.0)
         disk.power = step
         with pytest.raises(PowerCut):
@@ -93,14 +93,14 @@ def test_a_power_cut_at_any_step_leaves_the_old_model_or_the_new_one_whole(seed:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_model_that_replaced_another_survives_a_power_cut(seed: int) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     settled(disk, 1.0, 2.0)
     disk.crash(Random(seed))
     assert value(OwnModels(disk)) == 2.0
 
 
 def test_the_oldest_run_makes_room_with_all_its_files() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     models = OwnModels(disk, most=2)
     for number in range(4):
         models.renew(draft(number, f"run{number}"))
@@ -111,7 +111,7 @@ def test_the_oldest_run_makes_room_with_all_its_files() -> None:
 
 
 def test_all_together_are_no_larger_than_the_limit_and_one_that_is_larger_alone_is_not_kept() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     OwnModels(disk).renew(draft(0.0, "first"))
     one = sum(disk.size(name) or 0 for name in disk.names())
     models = OwnModels(disk, most=9, limit=2 * one + 100)
@@ -119,13 +119,13 @@ def test_all_together_are_no_larger_than_the_limit_and_one_that_is_larger_alone_
         models.renew(draft(number, f"run{number}"))
     assert models.runs() == ["j.k.run3", "j.k.run2"]
     assert sum(disk.size(name) or 0 for name in disk.names()) <= 2 * one + 100
-    small = OwnModels(MemoryDisk(), limit=1000)
+    small = OwnModels(FailingDisk(), limit=1000)
     small.renew(draft(1.0))
     assert small.runs() == []
 
 
 def test_graphs_that_a_run_no_longer_uses_go() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     models = settled(disk, 1.0)
     models.renew(replace(draft(2.0), graphs=GRAPHS * 2))
     assert len(disk.names("*.graphs")) == 1
@@ -133,7 +133,7 @@ def test_graphs_that_a_run_no_longer_uses_go() -> None:
 
 
 def test_a_model_of_other_arrays_than_its_layout_has_is_not_kept() -> None:
-    models = OwnModels(MemoryDisk())
+    models = OwnModels(FailingDisk())
     own, shared = draft(1.0).arrays["own"], draft(1.0).arrays["shared"]
     for arrays in (
         {"own": own},
@@ -148,7 +148,7 @@ def test_a_model_of_other_arrays_than_its_layout_has_is_not_kept() -> None:
 
 
 def test_what_is_damaged_is_not_used() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     models = settled(disk, 1.0)
     (graphs,), (name,) = disk.names("*.graphs"), disk.names("*.own")
     disk.write(graphs, GRAPHS[:-1])

@@ -7,15 +7,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from device_agent.durable.spool import Held, Spool, Spools
+from device_agent.durable.spool import Spool, SpooledUpdate, Spools
 from edgefl.base.errors import StoreError
 from edgefl.system import faults, store
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks
+from tools.failing_disk import FailingDisk
 
 FRAME = bytes(range(256)) * 20
-HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
+HELD = SpooledUpdate(
+    "job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)}
+)
 
 
 @pytest.fixture
@@ -23,11 +25,11 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(FolderDisk(tmp_path))
 
 
-def same(a: Held | None, b: Held) -> bool:
+def same(a: SpooledUpdate | None, b: SpooledUpdate) -> bool:
     return a is not None and store_of(a) == store_of(b)
 
 
-def store_of(held: Held) -> tuple[object, ...]:
+def store_of(held: SpooledUpdate) -> tuple[object, ...]:
     kept = {name: array.tolist() for name, array in held.kept.items()}
     return held.job, held.run_key, held.round, held.attempt, held.model, held.frame, held.digest, kept
 
@@ -50,7 +52,7 @@ def test_what_has_its_receipt_is_gone(spool, tmp_path):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_kept_with_an_update_survives_a_power_cut_as_soon_as_it_is_put(seed):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     Spool(disk).put(HELD)
     disk.crash(Random(seed))
     assert same(Spool(disk).take(), HELD)
@@ -60,7 +62,7 @@ def test_an_update_without_anything_kept_survives_a_power_cut_once_it_is_synced(
     stateless = replace(HELD, kept={})
 
     def survives(seed: int, *, synced: bool) -> bool:
-        disk = MemoryDisk()
+        disk = FailingDisk()
         spool = Spool(disk)
         spool.put(stateless)
         if synced:
@@ -138,7 +140,7 @@ def test_updates_of_different_runs_wait_side_by_side(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"
 
 
-def written(folder: Path, place: int, held: Held, number: int) -> None:
+def written(folder: Path, place: int, held: SpooledUpdate, number: int) -> None:
     Spool(FolderDisk(folder), place).put(replace(held, number=number))
 
 

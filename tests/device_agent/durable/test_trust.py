@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.download import Download
 from edgefl.base.errors import ConfigError, WireError
 from edgefl.base.vector import Layout
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks
 from edgefl.wire.messages import Manifest, Shape
 from edgefl.wire.signing import Signer
+from tools.failing_disk import FailingDisk
 
 FRAME = b"a model" * 100
 DIGEST = chunks.digest(FRAME)
-WANTED = Wanted("digits", "life", 3, DIGEST.hex()[:16])
+WANTED = RequestedModel("digits", "life", 3, DIGEST.hex()[:16])
 OURS, OTHER = Signer.new(), Signer.new()
 
 
@@ -100,7 +100,7 @@ def test_what_is_not_believed_is_not_pinned_either(payload: bytes, tmp_path: Pat
 
 
 def test_a_full_disk_costs_the_pin_and_not_the_round(caplog: pytest.LogCaptureFixture):
-    trust = Trust(MemoryDisk(capacity=0), "default")
+    trust = Trust(FailingDisk(capacity=0), "default")
     assert trust.manifest(manifest(), WANTED)
     assert "the coordinator's key is not pinned" in caplog.text
     assert refused(trust, manifest(OTHER)).code == "model.signature"
@@ -121,7 +121,7 @@ def test_a_manifest_that_was_believed_stays_whatever_comes_after_it(tmp_path: Pa
 
 def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
     """The id is a part of the hash: two frames may have it in common, but not the whole hash."""
-    short = Wanted("digits", "life", 3, DIGEST.hex()[:1])
+    short = RequestedModel("digits", "life", 3, DIGEST.hex()[:1])
     attempt = next(f for f in (FRAME + bytes([i]) for i in range(256)) if chunks.digest(f).hex()[0] == short.id)
     download = Download("default", short, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("0", chunks.chunk(attempt, chunks.digest(attempt), 0))
@@ -136,7 +136,7 @@ def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
 def test_chunks_of_another_model_do_not_push_out_what_has_come(tmp_path: Path):
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    model_ref = RequestedModel("digits", "life", 3, digest.hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     download.add("0", chunks.chunk(large, digest, 0))
@@ -154,7 +154,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     monkeypatch.setattr("edgefl.wire.topics.GROUP", 1)
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    model_ref = RequestedModel("digits", "life", 3, digest.hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     assert not download.add("0", chunks.chunk(large, digest, 0))
     assert download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
@@ -165,7 +165,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
 
 def test_behind_a_gateway_models_are_the_coordinators_and_words_the_gateways():
     coordinator, gateway = OTHER, OURS
-    trust = Trust(MemoryDisk(), "default", gateway.key, coordinator.key)
+    trust = Trust(FailingDisk(), "default", gateway.key, coordinator.key)
     assert trust.trusts(gateway.key)
     assert not trust.trusts(coordinator.key)
     assert trust.manifest(manifest(coordinator), WANTED).round == 3
@@ -173,7 +173,7 @@ def test_behind_a_gateway_models_are_the_coordinators_and_words_the_gateways():
 
 
 def test_a_gateways_word_does_not_prove_the_model_that_comes_with_it():
-    trust = Trust(MemoryDisk(), "default", OURS.key, OTHER.key)
+    trust = Trust(FailingDisk(), "default", OURS.key, OTHER.key)
     forged = manifest(OTHER).replace(b'"seed":7', b'"seed":8')
     with pytest.raises(WireError) as error:
         trust.manifest(forged, WANTED, proven=True)

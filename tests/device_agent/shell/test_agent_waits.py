@@ -12,23 +12,22 @@ from idle_agents import Later, Stopped, idle_agent
 from device_agent.decide import session, vocabulary
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.privacy_ledger import NAME
-from device_agent.durable.spool import Held, Spools
+from device_agent.durable.spool import SpooledUpdate, Spools
 from device_agent.shell.model_cache import STALLED
-from device_agent.shell.order import Item, Order
+from device_agent.shell.order import Item, TrainingOrder
 from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
 from device_agent.shell.setup import Hooks, Scope
-from device_agent.shell.training import Trained
+from device_agent.shell.training import WorkDone
 from edgefl.base.vector import Layout
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Crashed
-from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.messages import (
     TO_COORDINATOR,
     Absent,
     Assignment,
-    Declined,
+    DeclinedMessage,
     Manifest,
     Missing,
     Receipt,
@@ -39,7 +38,8 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message
+from tools.failing_disk import FailingDisk
 from tools.in_memory_broker import InMemoryBroker
 
 FRAME = b"an update"
@@ -51,14 +51,14 @@ COORDINATOR = Speaker(Signer.new(), "default", 1)
 
 
 @pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
+def disk() -> FailingDisk:
+    return FailingDisk()
 
 
 @pytest.fixture
-def agent(disk: MemoryDisk) -> Agent:
+def agent(disk: FailingDisk) -> Agent:
     agent = idle_agent(disk)
-    agent.handle(Connected())  # it says what it would send into its own outbox
+    agent.handle(ConnectionMade())  # it says what it would send into its own outbox
     echo(agent)
     return agent
 
@@ -95,7 +95,7 @@ def receipt(verdict: str = "accepted") -> Receipt:
 def hold(agent: Agent) -> None:
     """It has trained, and waits for the receipt."""
     agent.session = replace(agent.session, phase="training", task=TASK)
-    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2)))
+    agent.handle(WorkDone(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2)))
     assert sent(agent) == [0]
 
 
@@ -103,13 +103,13 @@ def wake(agent: Agent, seconds: float) -> None:
     """Time passes; a loop would wake it now."""
     agent.clock.time += seconds
     if (deadline := agent.deadline()) is not None and deadline <= agent.clock.time:
-        agent.handle(Woken())
+        agent.handle(DeadlineReached())
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: Agent, disk: MemoryDisk):
+def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
@@ -131,9 +131,9 @@ def keep_own(agent: Agent, value: float) -> None:
         seed=1,
     )  # fmt: skip
     agent.session = replace(agent.session, phase="training", task=TASK)
-    agent.order = Order(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
+    agent.order = TrainingOrder(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
     own = {"own": np.full(4, value, np.float32), "shared": np.zeros(4, np.float32)}
-    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2, own)))
+    agent.handle(WorkDone(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2, own)))
     assert sent(agent) == [0]
     assert agent.order is None, "what it was trained from is not held for it"
 
@@ -142,12 +142,12 @@ def keep_own(agent: Agent, value: float) -> None:
     ("verdict", "value"), [("accepted", 1.0), ("duplicate", 1.0), ("late", None), ("refused", None)]
 )
 def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_before(
-    agent: Agent, disk: MemoryDisk, verdict: str, value: float | None
+    agent: Agent, disk: FailingDisk, verdict: str, value: float | None
 ):
     keep_own(agent, 1.0)
     disk.crash(Random(0))
     again = idle_agent(disk)
-    again.handle(Connected())
+    again.handle(ConnectionMade())
     assert not again.own_models.runs()
     tell(again, receipt(verdict))
     assert again.own_models.runs() == ([] if value is None else ["job.life"])
@@ -156,7 +156,7 @@ def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_
     assert not disk.names("*.draft")
 
 
-def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, disk: MemoryDisk):
+def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, disk: FailingDisk):
     keep_own(agent, 1.0)
     tell(agent, receipt())
     disk.capacity = disk.used
@@ -167,7 +167,7 @@ def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, d
     assert agent.own_models.read("job.life").arrays["own"].tolist() == [1.0] * 4, "the one before, whole"
 
 
-def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: MemoryDisk):
+def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: FailingDisk):
     tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
     at_hand(agent, PRIVATE)
     disk.capacity = disk.used
@@ -181,7 +181,7 @@ def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: 
     assert len(agent.trainer._background.waiting) == 1
 
 
-def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: MemoryDisk):
+def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity, tries = disk.used, []
     commit = agent.states.commit
@@ -196,7 +196,7 @@ def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agen
     assert sent(agent) == [], "what came later waits for its turn"
 
 
-def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, disk: MemoryDisk):
+def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
@@ -207,17 +207,17 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
     assert set(Spools(disk, 4).take()) == {"job.life"}
 
 
-def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: MemoryDisk):
+def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: FailingDisk):
     for life in (1, 2):
         agent = idle_agent(disk)
-        agent.handle(Connected())
+        agent.handle(ConnectionMade())
         at_hand(agent, PRIVATE)
         tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
         assert len(agent.trainer._background.waiting) == 1
         assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == life
 
 
-def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: MemoryDisk):
+def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: FailingDisk):
     disk.capacity = disk.used
     hold(agent)
     assert Spools(disk, 4).take() == {}
@@ -249,7 +249,7 @@ def test_who_is_refused_announces_itself_again_ever_later(agent: Agent):
 
 def test_nobody_announces_himself_while_offline(agent: Agent):
     tell(agent, Refusal(code="device.unknown", reason="not now"))
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -259,7 +259,7 @@ def test_a_model_that_does_not_come_is_asked_for_again_when_it_is_overdue(agent:
     for _ in range(2):
         wake(agent, STALLED)
         assert sent(agent) == [Absent(job="job", model="m3")]
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -269,16 +269,16 @@ def test_it_is_given_up_when_others_wait(agent: Agent):
     sent(agent)
     for _ in range(int(session.HOPELESS / STALLED) + 1):
         wake(agent, STALLED)
-    assert sent(agent)[-1] == Declined(job="job", round=3, reason="model m3 does not come, and other runs wait")
+    assert sent(agent)[-1] == DeclinedMessage(job="job", round=3, reason="model m3 does not come, and other runs wait")
     assert list(agent.model_cache.underway) == ["n1"]
 
 
 def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try():
-    agent = idle_agent(MemoryDisk(), scope=Scope("mqtt://b:1883", connect_timeout=5.0))
+    agent = idle_agent(FailingDisk(), scope=Scope("mqtt://b:1883", connect_timeout=5.0))
     agent.transport = InMemoryBroker().client("nobody listens")
     agent.transport.start = lambda *_: None
     agent.start()
-    agent.handle(Disconnected("refused"))
+    agent.handle(ConnectionLost("refused"))
     wake(agent, 4.9)
     assert not agent.ended
     wake(agent, 0.2)
@@ -286,10 +286,10 @@ def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try(
 
 
 def test_once_it_was_connected_it_tries_for_ever():
-    agent = idle_agent(MemoryDisk(), scope=Scope(connect_timeout=5.0))
+    agent = idle_agent(FailingDisk(), scope=Scope(connect_timeout=5.0))
     agent.start()
-    agent.handle(Connected())
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionMade())
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -297,8 +297,8 @@ def test_once_it_was_connected_it_tries_for_ever():
 
 
 def test_a_presence_that_the_broker_does_not_repeat_is_said_again_ever_more_slowly():
-    agent = idle_agent(MemoryDisk())
-    agent.handle(Connected())
+    agent = idle_agent(FailingDisk())
+    agent.handle(ConnectionMade())
     assert presences(agent) == 1
     waits = []
     for _ in range(3):
@@ -368,7 +368,7 @@ def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
     (work,) = agent.trainer._background.waiting
     work(agent.handle)
     (message,) = sent(agent)
-    assert isinstance(message, Declined), "it was opened, and is no model"
+    assert isinstance(message, DeclinedMessage), "it was opened, and is no model"
     assert message.reason.startswith("wire.")
 
 
@@ -377,15 +377,15 @@ def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):
         agent.handle(Crashed(ZeroDivisionError("a bug")))
 
 
-def test_making_an_agent_starts_nothing(disk: MemoryDisk):
+def test_making_an_agent_starts_nothing(disk: FailingDisk):
     background = Later()
     agent = idle_agent(disk, background=background, clock=Stopped(), hooks=Hooks(new_id=lambda: "seeded"))
     assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1000, []), "by its clock"
     assert disk.writes == 2, "the birth and the key, and nothing else"
 
 
-def test_an_update_from_before_belongs_to_its_run(disk: MemoryDisk):
-    held = Held("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
+def test_an_update_from_before_belongs_to_its_run(disk: FailingDisk):
+    held = SpooledUpdate("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
     Spools(disk, 4).put(held)
     agent = idle_agent(disk)
-    assert agent.session.held == {"job.life": session.Update(TASK, DIGEST.hex(), offered=True)}
+    assert agent.session.held == {"job.life": session.HeldUpdate(TASK, DIGEST.hex(), offered=True)}

@@ -13,7 +13,7 @@ from test_conditions import Overhears
 from test_virtual_agent import switched_on
 from tiny import clouds
 
-from device_agent.shell.data_watch import CALM, LONGEST, DataLooked, DataWatch
+from device_agent.shell.data_watch import CALM, LONGEST, DataChecked, DataWatch
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.presence import UNREADABLE
 from device_agent.shell.samples import FIRST, Samples
@@ -308,5 +308,5 @@ def test_what_nothing_tells_of_without_reading_is_not_looked_at_while_it_is_good
 
 def test_a_look_that_takes_long_is_taken_less_often() -> None:
     device = Logger()
-    device.agent.data_watch.looked(DataLooked(30.0))
+    device.agent.data_watch.looked(DataChecked(30.0))
     assert device.agent.data_watch.deadline(0.0) == 600.0

@@ -10,7 +10,7 @@ from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 from device_agent.decide.conditions import silent, unmet
 from device_agent.shell.presence import REST, UNMET
 from device_agent.shell.setup import Hooks, Limits
-from device_agent.shell.training import Progressed
+from device_agent.shell.training import WorkProgressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.allowance import Allowance
@@ -19,11 +19,11 @@ from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import World
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import signed
-from edgefl.wire.messages import TO_COORDINATOR, Declined, Vitals, Working, peek
+from edgefl.wire.messages import TO_COORDINATOR, DeclinedMessage, WireVitals, Working, peek
 from edgefl.wire.signing import claim
 from edgefl.wire.transport import Message
 
-FINE = Vitals(temperature=50.0, load=0.2, disk_free=10_000_000_000, battery=0.8, charging=True)
+FINE = WireVitals(temperature=50.0, load=0.2, disk_free=10_000_000_000, battery=0.8, charging=True)
 NOON = time(12, 0)
 
 
@@ -45,15 +45,15 @@ def conditions(**given: Any) -> Any:
 def test_each_condition_holds_or_says_why_not(given: dict[str, Any], vitals: dict[str, Any], reason: str) -> None:
     assert unmet(conditions(**given), FINE.model_copy(update=vitals), NOON) == reason
     assert unmet(conditions(**given), FINE, time(23, 0)) == ""
-    assert unmet(conditions(**given), Vitals(), time(23, 0)) == "", "what a machine does not tell is no objection"
+    assert unmet(conditions(**given), WireVitals(), time(23, 0)) == "", "what a machine does not tell is no objection"
     assert unmet(conditions(), FINE.model_copy(update=vitals), NOON) == ""
 
 
 def test_conditions_that_a_machine_has_nothing_to_say_about_are_known() -> None:
     all_of_them = conditions(max_temperature=70, min_battery=30, charging=True, max_load=0.5, min_disk_mb=1)
     assert silent(all_of_them, FINE) == []
-    assert silent(all_of_them, Vitals(load=0.1)) == ["max_temperature", "min_battery", "charging"]
-    assert silent(conditions(hours="22:00-06:00"), Vitals()) == []
+    assert silent(all_of_them, WireVitals(load=0.1)) == ["max_temperature", "min_battery", "charging"]
+    assert silent(conditions(hours="22:00-06:00"), WireVitals()) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ class Overhears(Asks):
 
     def assembled(self, payload: bytes) -> Any:
         whole = super().assembled(payload)
-        if whole and isinstance(message := peek(TO_COORDINATOR, whole[1])[0], Declined | Working):
+        if whole and isinstance(message := peek(TO_COORDINATOR, whole[1])[0], DeclinedMessage | Working):
             self.short.append((self.world.now, message))
         return whole
 
@@ -118,11 +118,11 @@ class Fleet:
         hooks = Hooks(machine=self.look, unmet=self.unmet)
         self.agent = switched_on(self.process, broker, MemoryDisk(), hooks=hooks, **more)
 
-    def look(self) -> Vitals:
+    def look(self) -> WireVitals:
         self.looks += 1
         return self.vitals
 
-    def unmet(self, vitals: Vitals) -> str:
+    def unmet(self, vitals: WireVitals) -> str:
         return unmet(conditions(max_temperature=70), vitals, NOON)
 
 
@@ -190,7 +190,7 @@ def test_a_long_training_tells_its_vitals_once_a_minute_and_before_its_answer() 
     assert fleet.world.run(until=lambda: fleet.agent.session.phase == "training", limit=100.0)
     for second in range(1, 200):
         fleet.world.run(limit=float(second))
-        fleet.process.put(Progressed(fleet.agent.trainer.number, 1, 2 * second))
+        fleet.process.put(WorkProgressed(fleet.agent.trainer.number, 1, 2 * second))
     assert fleet.world.run(until=lambda: bool(fleet.agent.session.committed), limit=1000.0)
     told = [at for at, message in fleet.asks.short if message.vitals is not None]
     assert told == pytest.approx([1, 61, 121, 181, 250], abs=1.0)

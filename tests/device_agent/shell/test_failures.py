@@ -18,24 +18,24 @@ from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.shell.allowance import KNOWN, UNDONE
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import Hooks, Limits
-from device_agent.shell.training import Failed, Progressed, Trained
+from device_agent.shell.training import WorkDone, WorkFailed, WorkProgressed
 from device_agent.shell.workers import check_enough
 from edgefl.base.errors import RemoteError, StoreError
 from edgefl.base.vector import Layout
 from edgefl.job.config.allowance import Allowance
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy import Output, Price
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
-from edgefl.wire.messages import Assignment, Declined, Shape, Vitals
-from edgefl.wire.transport import Connected
+from edgefl.wire.messages import Assignment, DeclinedMessage, Shape, WireVitals
+from edgefl.wire.transport import ConnectionMade
+from tools.failing_disk import FailingDisk, PowerCut
 
 WHY = "sample 17 is 4.25"
 
 
-def private_agent(disk: MemoryDisk, **more: object) -> Agent:
+def private_agent(disk: FailingDisk, **more: object) -> Agent:
     agent = idle_agent(disk, limits=Limits(allowance=Allowance(epsilon=1e6, delta=0.9)), **more)
-    agent.handle(Connected())
+    agent.handle(ConnectionMade())
     return agent
 
 
@@ -52,7 +52,7 @@ def begin(agent: Agent, round: int) -> None:
 def fail(agent: Agent, round: int) -> list[object]:
     """What is said of a task that failed."""
     sent(agent)
-    agent.handle(Failed(agent.trainer.number, round, WHY, WHY, mistake=False))
+    agent.handle(WorkFailed(agent.trainer.number, round, WHY, WHY, mistake=False))
     return sent(agent)
 
 
@@ -60,18 +60,18 @@ def fail(agent: Agent, round: int) -> list[object]:
 
 
 def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     for round in range(1, MOST + 1):
         begin(agent, round)
-        assert fail(agent, round) == [Declined(job="job", round=round, reason=UNDONE)]
+        assert fail(agent, round) == [DeclinedMessage(job="job", round=round, reason=UNDONE)]
     assert f"delete {disk.where(NAME)}" in caplog.text, "its owner is told what to do"
     agent = private_agent(disk)
     events = agent.ledger.events("job.life")
     begin(agent, MOST + 1)
     (message,) = sent(agent)
-    assert isinstance(message, Declined)
-    assert message.reason.startswith("privacy.closed: this device works for this coordinator no more")
+    assert isinstance(message, DeclinedMessage)
+    assert message.reason.startswith("privacy.closed: this device no longer works for this coordinator")
     assert agent.ledger.events("job.life") == events, "nothing was begun"
     disk.remove(NAME)
     agent = private_agent(disk)
@@ -81,7 +81,7 @@ def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: p
 
 
 def test_a_failure_is_on_disk_before_it_is_told() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     disk.capacity = disk.used
@@ -94,19 +94,19 @@ def _full(name: str, _data: object) -> None:
 
 
 def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done() -> None:
-    agent = private_agent(MemoryDisk())
+    agent = private_agent(FailingDisk())
     for round, misfits in ((1, 0), (2, 1), (3, 0)):
         begin(agent, round)
         agent.samples.misfits += misfits
-        agent.handle(Trained(agent.trainer.number, round, Done(b"an update of round %d" % round, {}, 0.1, 9)))
+        agent.handle(WorkDone(agent.trainer.number, round, WorkResult(b"an update of round %d" % round, {}, 0.1, 9)))
         assert agent.failures.of(agent.model_cache.trust.key or "") == (0 if round == 1 else 1), "once"
 
 
 def test_without_an_allowance_the_reason_is_told() -> None:
-    agent = idle_agent(MemoryDisk())
-    agent.handle(Connected())
+    agent = idle_agent(FailingDisk())
+    agent.handle(ConnectionMade())
     begin(agent, 1)
-    assert fail(agent, 1) == [Declined(job="job", round=1, reason=WHY)]
+    assert fail(agent, 1) == [DeclinedMessage(job="job", round=1, reason=WHY)]
     assert agent.failures.of(agent.model_cache.trust.key or "") == 0
 
 
@@ -114,14 +114,14 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
     said = {}
     for allowance in (None, Allowance(epsilon=8.0)):
         agent = idle_agent(
-            MemoryDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: Vitals(temperature=71.5))
+            FailingDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: WireVitals(temperature=71.5))
         )
-        agent.handle(Connected())
+        agent.handle(ConnectionMade())
         begin(agent, 1)
         sent(agent)
-        agent.handle(Progressed(agent.trainer.number, 1, 7))
+        agent.handle(WorkProgressed(agent.trainer.number, 1, 7))
         agent.clock.time += 100
-        agent.handle(Trained(agent.trainer.number, 1, Done(b"an update", {}, 0.1, 9)))
+        agent.handle(WorkDone(agent.trainer.number, 1, WorkResult(b"an update", {}, 0.1, 9)))
         presence = agent.attendance.outbox.announced
         said[allowance is None] = (
             [type(one).__name__ for one in sent(agent) if not isinstance(one, int)],
@@ -133,7 +133,7 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
 @pytest.mark.parametrize("purpose", ["train", "evaluate", "describe"])
 def test_the_order_of_a_device_with_an_allowance_has_no_time(purpose: str) -> None:
     orders = []
-    agent = private_agent(MemoryDisk())
+    agent = private_agent(FailingDisk())
     agent.trainer.start = lambda order, *_: orders.append(order)
     at_hand(agent, PRIVATE)
     agent.model_cache.items["m1"] = agent.model_cache.items["m3"]
@@ -142,17 +142,17 @@ def test_the_order_of_a_device_with_an_allowance_has_no_time(purpose: str) -> No
 
 
 def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_price() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     sent(agent)
-    agent.handle(Failed(agent.trainer.number, 1, KNOWN, KNOWN, mistake=False))
-    assert sent(agent) == [Declined(job="job", round=1, reason=KNOWN)]
+    agent.handle(WorkFailed(agent.trainer.number, 1, KNOWN, KNOWN, mistake=False))
+    assert sent(agent) == [DeclinedMessage(job="job", round=1, reason=KNOWN)]
     assert json.loads(disk.read(NAME) or b"") == {"failures": {}, "begun": None}
     layer = Layout(("w", "b"), ((2, 3), (2,)))
     for mechanism, fewest in (({"mechanism": "output"}, 0), ({"mechanism": "objective"}, 40)):
         x = np.zeros((40, 3), np.float32)
-        agent = private_agent(MemoryDisk(), data=Dataset(x, np.zeros(40, np.int64), 2))
+        agent = private_agent(FailingDisk(), data=Dataset(x, np.zeros(40, np.int64), 2))
         at_hand(agent, {"name": "fedprox", "mu": 0.1, "privacy": mechanism})
         item = agent.model_cache.items["m3"]
         item = replace(item, manifest=item.manifest.model_copy(update={"layout": Shape.of(layer)}))
@@ -170,14 +170,14 @@ def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_
 
 def test_a_task_that_ends_its_agent_counts_unless_the_machine_has_booted_since() -> None:
     for boot, counted in (("one", 1), ("two", 0)):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         Failures(disk, "one").begin("key")
         assert Failures(disk, boot).of("key") == counted
         assert Failures(disk, boot).of("key") == counted, "once"
 
 
 def test_an_agent_that_is_stopped_in_the_middle_of_a_task_has_not_failed() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     agent.handle(vocabulary.Stopped())
@@ -185,17 +185,17 @@ def test_an_agent_that_is_stopped_in_the_middle_of_a_task_has_not_failed() -> No
 
 
 def test_each_coordinator_has_failures_of_its_own() -> None:
-    failures = Failures(MemoryDisk())
+    failures = Failures(FailingDisk())
     for _ in range(MOST):
         failures.end(failed_for="one")
     failures.check("two")
-    with pytest.raises(RemoteError, match="works for this coordinator no more"):
+    with pytest.raises(RemoteError, match="no longer works for this coordinator"):
         failures.check("one")
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"failures": {"a": "x"}}', b'{"failures": {}, "begun": ["a"]}'])
 def test_a_damaged_count_is_never_begun_anew_unasked(damage: bytes) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.write(NAME, damage)
     with pytest.raises(StoreError, match="damaged, so it is not known how often tasks failed"):
         Failures(disk)
@@ -210,7 +210,7 @@ class Killed(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.disk = MemoryDisk()
+        self.disk = FailingDisk()
         self.booked: dict[str, int] = {}  # at least
         self.failed: dict[str, int] = {}
         self.boot()

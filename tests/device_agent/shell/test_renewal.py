@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.shell.renewal import AGAIN, Renewal
+from device_agent.shell.renewal import AGAIN, CertificateRenewal
 from edgefl.base.errors import WireError
 from edgefl.fleet import authority
 from edgefl.fleet.authority import Authority
@@ -27,7 +27,7 @@ class Device:
         self.day = 0.0
         self.ca = folder / "ca.crt"
         self.ca.write_bytes(AUTHORITY.pem)
-        self.renewal = Renewal("pi-01", Tls(ca=self.ca, certificate=self.file, key=self.file), self.wall)
+        self.renewal = CertificateRenewal("pi-01", Tls(ca=self.ca, certificate=self.file, key=self.file), self.wall)
 
     def wall(self) -> float:
         return BORN.timestamp() + self.day * 86400
@@ -98,5 +98,5 @@ def test_a_certificate_of_another_name_or_a_shorter_one_is_not_taken(device: Dev
 
 def test_files_of_the_operators_own_are_left_alone(tmp_path: Path) -> None:
     own = Tls(certificate=tmp_path / "a.crt", key=tmp_path / "a.key")
-    assert Renewal("pi-01", own, lambda: 0.0).request() is None
-    assert Renewal("pi-01", Tls(), lambda: 0.0).request() is None
+    assert CertificateRenewal("pi-01", own, lambda: 0.0).request() is None
+    assert CertificateRenewal("pi-01", Tls(), lambda: 0.0).request() is None

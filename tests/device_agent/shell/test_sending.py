@@ -7,7 +7,7 @@ from idle_agents import idle_agent
 
 from device_agent.decide import vocabulary
 from device_agent.durable.birth_number import Birth, born
-from device_agent.durable.spool import Held, Spool
+from device_agent.durable.spool import Spool, SpooledUpdate
 from device_agent.shell.service import Agent
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
@@ -16,7 +16,7 @@ from edgefl.wire.messages import TO_COORDINATOR, Holding, read
 from edgefl.wire.signed import LATEST
 
 FRAME = bytes(range(250))
-HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
+HELD = SpooledUpdate("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
 
 
 @pytest.fixture(autouse=True)

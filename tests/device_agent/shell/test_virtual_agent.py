@@ -12,17 +12,16 @@ import pytest
 from tiny import Tiny, clouds
 
 from device_agent.decide import vocabulary
-from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
-from device_agent.shell.training import Trained
-from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
+from device_agent.shell.training import WorkDone
+from edgefl.job.run.work import ModelRef, Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.system.hardware.line import Line
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
 from edgefl.wire import chunks, signed, signing, topics
 from edgefl.wire.codecs import Float32
 from edgefl.wire.messages import (
@@ -40,7 +39,8 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message
+from edgefl.wire.transport import ConnectionMade, Message
+from tools.failing_disk import FailingDisk, PowerCut
 
 PACE, BATCHES = 0.5, 6
 SIGNER = Signer.new()
@@ -61,7 +61,7 @@ class Asks:
 
     def hear(self, event: Any) -> None:
         match event:
-            case Connected():
+            case ConnectionMade():
                 self.client.subscribe(topics.up("default", "job", "+"), topics.presence("default", "+"))
                 self.publish()
             case Message(topic, payload) if "/presence/" in topic:
@@ -117,19 +117,19 @@ class Asks:
 
 def seconds(events: Sequence[Any]) -> float:
     """How long a training took, however it ended."""
-    told = (event for event in events if not isinstance(event, DataLooked))
-    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in told]
+    told = (event for event in events if not isinstance(event, DataChecked))
+    steps = [event.done.steps if isinstance(event, WorkDone) else event.steps for event in told]
     return max(steps, default=0) * PACE
 
 
-def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> Done:
+def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> WorkResult:
     return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 
 def switched_on(
     process: Process,
     broker: VirtualBroker,
-    disk: MemoryDisk,
+    disk: FailingDisk,
     data: Samples | None = None,
     *,
     site: str = "",
@@ -152,7 +152,7 @@ def played(**budget: Any) -> tuple[Asks, Agent, float]:
     world = World()
     broker = VirtualBroker(world)
     asks = Asks(world, broker, **budget)
-    agent = switched_on(world.process("pi"), broker, MemoryDisk())
+    agent = switched_on(world.process("pi"), broker, FailingDisk())
     assert world.run(until=lambda: agent.session.phase == "training")
     began = world.now
     assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
@@ -167,7 +167,7 @@ def test_an_answer_comes_when_so_many_steps_have_taken_their_time():
     assert agent.session.committed == {"job.r": 1}
 
 
-class Recorder(MemoryDisk):
+class Recorder(FailingDisk):
     """Notes when a file is synced by itself."""
 
     def __init__(self, told: list[str]) -> None:
@@ -212,7 +212,7 @@ def test_a_site_that_is_cut_off_is_to_its_devices_a_line_that_is_cut():
     world = World()
     broker = VirtualBroker(world)
     asks = Asks(world, broker)
-    agent = switched_on(world.process("pi"), broker, MemoryDisk(), site="north")
+    agent = switched_on(world.process("pi"), broker, FailingDisk(), site="north")
     assert world.run(until=lambda: agent.session.phase == "training")
     asks.client.publish(topics.site("default", "north"), b"0", retain=True)
     assert world.run(until=lambda: bool(agent.held), limit=1000.0), "it trains on"
@@ -229,7 +229,7 @@ def test_a_bridge_that_is_there_all_along_is_no_news():
     broker = VirtualBroker(world)
     asks = Asks(world, broker)
     asks.client.publish(topics.site("default", "north"), b"1", retain=True)
-    agent = switched_on(world.process("pi"), broker, MemoryDisk(), site="north")
+    agent = switched_on(world.process("pi"), broker, FailingDisk(), site="north")
     assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
     assert len(agent.outbox.presences) == 2, "its will, and one announcement"
 
@@ -244,7 +244,7 @@ def test_a_model_that_comes_with_its_task_is_not_fetched():
     world = World()
     broker = VirtualBroker(world)
     asks = Withholds(world, broker, enclosed=Enclosed(manifest=Asks.manifest(), frame=MODEL))
-    agent = switched_on(world.process("pi"), broker, MemoryDisk())
+    agent = switched_on(world.process("pi"), broker, FailingDisk())
     assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
     assert [said.model for _, said, _ in asks.answers] == [ID]
     assert not agent.model_cache.underway
@@ -269,7 +269,7 @@ def test_the_same_world_says_the_same_bytes_at_the_same_moments():
     assert played()[0].answers == played()[0].answers
 
 
-def lives_until_it_commits(world: World, broker: VirtualBroker, disk: MemoryDisk) -> int:
+def lives_until_it_commits(world: World, broker: VirtualBroker, disk: FailingDisk) -> int:
     """How often the device was switched on before it knew that its answer was taken."""
     for run_key in range(1, 4):
         process = world.process("pi")
@@ -284,14 +284,14 @@ def lives_until_it_commits(world: World, broker: VirtualBroker, disk: MemoryDisk
     raise AssertionError("it never committed")
 
 
-def committed(agent: Agent, disk: MemoryDisk) -> bool:
+def committed(agent: Agent, disk: FailingDisk) -> bool:
     return "job.r.state" in disk.names() and not agent.held
 
 
 @pytest.mark.parametrize("power", range(36))
 def test_a_power_cut_at_any_step_of_the_disk_costs_at_most_the_training(power: int):
     """Wherever it strikes, the device comes back from its own disk, and the answer is the same to the bit."""
-    world, disk = World(), MemoryDisk()
+    world, disk = World(), FailingDisk()
     broker = VirtualBroker(world)
     asks = Asks(world, broker)
     disk.power = power
@@ -303,7 +303,7 @@ def test_a_stop_is_the_operators():
     world = World()
     broker = VirtualBroker(world)
     process = world.process("pi")
-    agent = switched_on(process, broker, MemoryDisk())
+    agent = switched_on(process, broker, FailingDisk())
     world.run(until=lambda: agent.session.online)
     process.put(vocabulary.Stopped())
     world.run(limit=60.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from device_agent.shell.vitals import Machine, _vcgencmd
-from edgefl.wire.messages import Vitals
+from edgefl.wire.messages import WireVitals
 
 PROC = {
     "proc/meminfo": "MemTotal:  3884328 kB\nMemFree:  200000 kB\nMemAvailable:  2500000 kB\nHugePages_Total:  0\n",
@@ -56,7 +56,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def read(root: Path, files: dict[str, str]) -> Vitals:
+def read(root: Path, files: dict[str, str]) -> WireVitals:
     return Machine(root, tree(root, files))()
 
 
@@ -111,7 +111,7 @@ def test_a_laptop_tells_its_own_battery_and_no_mouses(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
     vitals = Machine(tmp_path / "gone", tmp_path)()
-    assert vitals == Vitals()
+    assert vitals == WireVitals()
 
 
 def test_nonsense_is_left_out_and_the_rest_is_told(tmp_path: Path) -> None:

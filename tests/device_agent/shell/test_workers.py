@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from device_agent.decide.vocabulary import Tasked
-from device_agent.shell.order import Cancellation, Item, Order
+from device_agent.shell.order import Cancellation, Item, TrainingOrder
 from device_agent.shell.samples import Samples
-from device_agent.shell.workers import InProcess
+from device_agent.shell.workers import InProcessWorker
 from edgefl.base.vector import Layout
-from edgefl.job.run.work import Done, Worker, pack_broadcast
+from edgefl.job.run.work import Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.ops.bench.noop import Blank
@@ -37,14 +37,14 @@ class Watched:
     def __init__(self, samples: Samples | None = None) -> None:
         self.workers: list[Worker] = []
         self.samples = samples or Samples(data())
-        self.train = InProcess("pi", self.samples, lambda *_: Blank(LAYOUT), work=self.work)
+        self.train = InProcessWorker("pi", self.samples, lambda *_: Blank(LAYOUT), work=self.work)
 
-    def work(self, worker: Worker, _task: Task, *_: Any) -> Done:  # Any: what a worker gets
+    def work(self, worker: Worker, _task: Task, *_: Any) -> WorkResult:  # Any: what a worker gets
         self.workers.append(worker)
-        return Done(b"", {}, 0.0)
+        return WorkResult(b"", {}, 0.0)
 
     def order(self, manifest: Manifest = MANIFEST, graphs: bytes | None = None, task: Tasked = TASK) -> Worker:
-        order = Order(task, Item(manifest, FRAME), None, graphs, {}, 1 << 20)
+        order = TrainingOrder(task, Item(manifest, FRAME), None, graphs, {}, 1 << 20)
         self.train(order, lambda _: None, Cancellation())
         return self.workers[-1]
 

@@ -84,7 +84,7 @@ def test_the_page_calls_the_same_round_the_best(job: Job):
 def test_a_checkpoint_of_before_whose_best_was_a_loss_is_looked_at_anew(job: Job, monkeypatch: Any):
     kind, disk = replace(job, form=Form(kind="segmentation")), MemoryDisk()
     (state,) = course(kind, [seen(0.9, mean_iou=0.3)], monkeypatch)
-    checkpoint.save(disk, kind, checkpoint.Saved(replace(state, measure=None, best=0.1), (), 0, 0))
+    checkpoint.save(disk, kind, checkpoint.Checkpoint(replace(state, measure=None, best=0.1), (), 0, 0))
     saved = checkpoint.latest(disk, kind)
     assert saved is not None
     assert (saved.run_state.measure, saved.run_state.best) == ("mean_iou", 0.3)

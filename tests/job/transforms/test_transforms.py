@@ -34,7 +34,7 @@ from edgefl.learn import robustness
 from edgefl.learn.contract import Budget, Task, Update
 from edgefl.learn.robustness import Caps
 from edgefl.sim.emulator import emulate
-from edgefl.sim.engines import NOWHERE, InProcess, Order
+from edgefl.sim.engines import NOWHERE, DeviceOrder, InProcessEngine
 from edgefl.sim.loop import opened_update, simulate
 from edgefl.wire import frames
 from edgefl.wire.codecs import codec
@@ -262,8 +262,8 @@ def test_masks_cancel_in_the_loop_and_behind_the_wire_and_leave_the_bits_of_the_
 
 def test_an_update_of_another_form_than_the_run_s_list_gives_is_refused():
     job, devices = prepared(read(MaskedRun))
-    order = Order(DEVICES[0], Task(1, job.start, Budget(batches=1)), {})
-    (done,) = InProcess(job, devices).train(NOWHERE, [order])
+    order = DeviceOrder(DEVICES[0], Task(1, job.start, Budget(batches=1)), {})
+    (done,) = InProcessEngine(job, devices).train(NOWHERE, [order])
     update = opened_update(job, done.frame)
     assert update.delta.shape == (job.model.layout.size + 1,)
     answer, _ = peek(TO_COORDINATOR, done.frame)

@@ -74,7 +74,7 @@ def test_what_a_run_did_not_tell_of_is_no_axis(history: edgefl.History) -> None:
     bare = edgefl.History(history.run, rounds, {})
     with pytest.raises(ConfigError, match="over = 'virtual_seconds': the run had no virtual clock"):
         bare.over("virtual_seconds")
-    with pytest.raises(ConfigError, match="over = 'cpu': CPU time is told by simulations"):
+    with pytest.raises(ConfigError, match="over = 'cpu': only simulations record CPU time"):
         bare.plot(over="cpu")
 
 

@@ -10,7 +10,7 @@ from edgefl.base.events import Done, Round
 from edgefl.job.config.reader import read_own
 from edgefl.lab.comparison import grid, table
 from edgefl.lab.comparison.comparison import compare
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.page import page
 from edgefl.lab.comparison.sweep import sweep
 from edgefl.lab.comparison.variants import variants
@@ -21,14 +21,14 @@ from edgefl.watch.page import files
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
-def played(label: str, told: list[dict[str, float | None]], seed: int = 0) -> Played:
+def played(label: str, told: list[dict[str, float | None]], seed: int = 0) -> PlayedRun:
     rounds = tuple(
         Round(i, scores={**scores, "loss": 10.0 - i}, devices=2, bytes_up=1_000_000) for i, scores in enumerate(told, 1)
     )
-    return Played(label, seed, rounds, Done("run", "", len(told)))
+    return PlayedRun(label, seed, rounds, Done("run", "", len(told)))
 
 
-def shown(*runs: Played) -> tuple[list[str], list[list[str]]]:
+def shown(*runs: PlayedRun) -> tuple[list[str], list[list[str]]]:
     levels = (0.5, 0.9)
     return table.cells(table.scores(runs, levels), levels)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from edgefl.base.events import Done, Round
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.significance import cells, standings
 from edgefl.lab.comparison.statistics import holm, paired, quantile, spread, two_sided
 
@@ -67,11 +67,11 @@ def test_holm_multiplies_the_smallest_by_all_and_never_overtakes():
     assert corrected[1:] == pytest.approx([0.04, 0.9])
 
 
-def run(label: str, seed: int, last: float) -> Played:
+def run(label: str, seed: int, last: float) -> PlayedRun:
     rounds = tuple(
         Round(i, devices=2, scores={"accuracy": a}) for i, a in enumerate([0.99, last, last, last, last, last], 1)
     )
-    return Played(label, seed, rounds, Done("run", "fedavg", 6))
+    return PlayedRun(label, seed, rounds, Done("run", "fedavg", 6))
 
 
 def test_variants_are_compared_by_the_mean_of_the_last_five_and_not_by_their_best_round():

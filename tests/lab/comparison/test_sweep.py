@@ -19,7 +19,7 @@ from edgefl.job.run import job as jobs
 from edgefl.lab.comparison import sweep as sweeps
 from edgefl.lab.comparison.edges import edges
 from edgefl.lab.comparison.grid import families
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.sweep import Trial, choose, sweep, to_test
 
 BASE: dict[str, Any] = {
@@ -193,7 +193,7 @@ def test_when_every_setting_fails_the_sweep_says_why():
 def test_a_real_sweep_is_judged_by_validation_samples_and_then_by_test_samples():
     result = sweep(families("fedavg:lr=0.05|0.3", [], BASE, "run.toml"), tuning_seeds=1, seeds=2)
     assert len(result.tested.played) == 2
-    assert all(isinstance(run, Played) and run.first is not None for run in result.tested.outcomes)
+    assert all(isinstance(run, PlayedRun) and run.first is not None for run in result.tested.outcomes)
 
 
 # ── the edge of a grid ───────────────────────────────────────────────────────────────────────────────────────

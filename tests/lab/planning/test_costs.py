@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.lab.planning import costs
-from edgefl.lab.planning.costs import QUANTITIES, TERMS, Costs, Measured, Size, fit, fitted
+from edgefl.lab.planning.costs import QUANTITIES, TERMS, Costs, MeasuredRound, RoundSize, fit, fitted
 from edgefl.ops.bench.scale import report
 from edgefl.ops.bench.scale.points import DEVICES, NAMED, PARAMS, Point, sweep
 
-SIZES = [Size(point.devices, point.cohort, 4e-6 * point.params) for point in sweep(DEVICES, PARAMS, NAMED)]
-ONE = Measured(10, 5, 1_000_000, 0.5, 0.2, 0.1, 0.3, 100.0, 20.0, 22.0, 44.0, asked_again=0, lost=0)
+SIZES = [RoundSize(point.devices, point.cohort, 4e-6 * point.params) for point in sweep(DEVICES, PARAMS, NAMED)]
+ONE = MeasuredRound(10, 5, 1_000_000, 0.5, 0.2, 0.1, 0.3, 100.0, 20.0, 22.0, 44.0, asked_again=0, lost=0)
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(0.001, 10)), min_size=len(TERMS), max_size=len(TERMS)))
@@ -78,4 +78,4 @@ def test_the_page_has_every_point_every_constant_and_what_was_lost():
     assert all(name in page for name in report.NAMES.values())
     assert "dropped 0 messages" in page
     assert report.total([0, None]) is None
-    assert "did not tell" in report.complete(model.points, None)
+    assert "did not report" in report.complete(model.points, None)

@@ -5,10 +5,8 @@ import pytest
 from plays import Play, fleet
 from toys import Linear, weights
 
-from edgefl.learn.algorithms.fedadagrad import FedAdagrad
-from edgefl.learn.algorithms.fedadam import FedAdam
+from edgefl.learn.algorithms.adaptive import FedAdagrad, FedAdam, FedYogi
 from edgefl.learn.algorithms.fedavg import FedAvg
-from edgefl.learn.algorithms.fedyogi import FedYogi
 from edgefl.learn.algorithms.registry import stage
 from edgefl.learn.contract import Draft
 

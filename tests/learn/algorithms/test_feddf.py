@@ -9,7 +9,7 @@ from toys import Linear, dataset, nothing, site, weights
 from edgefl.base.errors import ConfigError
 from edgefl.learn.aggregation import mean
 from edgefl.learn.algorithms.fedavg import FedAvg
-from edgefl.learn.algorithms.feddf import Adam, Ensemble, FedDF, divergence, mean_logits
+from edgefl.learn.algorithms.feddf import CosineAdam, Ensemble, FedDF, divergence, mean_logits
 from edgefl.learn.contract import Draft, Task, Update
 from edgefl.learn.losses import softmax
 
@@ -64,7 +64,7 @@ def test_labels_are_not_looked_at():
 
 
 def test_the_first_step_of_adam_is_its_rate_in_every_direction_and_the_last_is_none():
-    adam = Adam(MODEL.layout, 0.01, 2)
+    adam = CosineAdam(MODEL.layout, 0.01, 2)
     w, g = np.zeros(MODEL.layout.size), away(1).astype(float)
     first = adam(w, g)
     np.testing.assert_allclose(first, -0.01 * np.sign(g), rtol=1e-4)
@@ -77,7 +77,7 @@ def test_statistics_move_by_exactly_their_entry():
     model = Linear(4, 3, statistics=True)
     w, g = weights(model), np.ones(model.layout.size, np.float32)
     k = model.layout.trainable
-    np.testing.assert_array_equal(Adam(model.layout, 0.01, 10)(w, g)[k:], w[k:] - 1)
+    np.testing.assert_array_equal(CosineAdam(model.layout, 0.01, 10)(w, g)[k:], w[k:] - 1)
 
 
 def test_a_round_without_devices_is_left_alone():

@@ -351,7 +351,7 @@ def test_the_device_side_alone_needs_no_public_data():
 
 def test_devices_that_tell_no_counts_are_refused_by_name():
     plain = {"a": Update(np.zeros(MODEL.layout.size, np.float32), 1.0, 1)}
-    with pytest.raises(ConfigError, match=r"'distill': no device told its label counts; use algorithm.name = 'flash"):
+    with pytest.raises(ConfigError, match=r"'distill': no device sent its label counts; use algorithm.name = 'flash"):
         Distill().apply(draft(plain), {}, site(MODEL, dataset(80)))
 
 

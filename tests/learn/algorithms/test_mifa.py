@@ -4,7 +4,7 @@ from toys import Linear, site, weights
 
 from edgefl.learn.algorithms.fedavg import FedAvg
 from edgefl.learn.algorithms.fedavgm import FedAvgM
-from edgefl.learn.algorithms.mifa import MIFA, MIFAM, Table
+from edgefl.learn.algorithms.mifa import MIFA, MIFAM, UpdateTable
 from edgefl.learn.contract import Draft, Update
 
 HERE = site(Linear(2, 1, bias=False))
@@ -31,7 +31,7 @@ def test_with_momentum_and_everybody_active_it_is_fedavgm():
 
 
 def test_an_absent_device_counts_with_its_last_update_and_an_unseen_one_with_zero():
-    table = Table()
+    table = UpdateTable()
     first, state = table.apply(draft({"a": [4.0, 0.0]}), {}, HERE)
     np.testing.assert_allclose(first.step, [1, 0])
     second, state = table.apply(draft({"b": [0.0, 8.0]}), state, HERE)
@@ -41,15 +41,15 @@ def test_an_absent_device_counts_with_its_last_update_and_an_unseen_one_with_zer
 
 
 def test_a_late_update_overwrites_the_row_unless_a_fresh_one_came():
-    late, _ = Table().apply(draft({"a": [4.0, 0.0]}, {"b": [0.0, 4.0]}), {}, HERE)
+    late, _ = UpdateTable().apply(draft({"a": [4.0, 0.0]}, {"b": [0.0, 4.0]}), {}, HERE)
     np.testing.assert_allclose(late.step, [1, 1])
-    both, _ = Table().apply(draft({"a": [4.0, 0.0]}, {"a": [400.0, 0.0]}), {}, HERE)
+    both, _ = UpdateTable().apply(draft({"a": [4.0, 0.0]}, {"a": [400.0, 0.0]}), {}, HERE)
     np.testing.assert_allclose(both.step, [1, 0])
 
 
 def test_the_table_keeps_its_own_copies():
     sent = draft({"a": [4.0, 0.0]})
-    _, state = Table().apply(sent, {}, HERE)
+    _, state = UpdateTable().apply(sent, {}, HERE)
     sent.updates["a"].delta[:] = 99
     np.testing.assert_allclose(state["row.0"], [4, 0])
     assert state["members"].tolist() == ["a"]

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from edgefl.base.errors import RemoteError
 from edgefl.learn.models.onnx_file import FLOAT, INT64, read_file
 from edgefl.learn.models.onnx_guard import verify, verify_own
-from edgefl.learn.models.onnx_values import Known
+from edgefl.learn.models.onnx_values import ValueType
 
 LIMIT = 2**20
-GIVEN = {"x": Known(FLOAT, (10, 4)), "i": Known(INT64, (10, 4))}
+GIVEN = {"x": ValueType(FLOAT, (10, 4)), "i": ValueType(INT64, (10, 4))}
 node, value = helper.make_node, helper.make_tensor_value_info
 
 

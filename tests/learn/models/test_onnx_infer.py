@@ -20,10 +20,10 @@ from edgefl.learn.models.onnx.bundle import GRAPHS
 from edgefl.learn.models.onnx_backend import TYPES
 from edgefl.learn.models.onnx_bindings import Bindings
 from edgefl.learn.models.onnx_export import export
-from edgefl.learn.models.onnx_file import FLOAT, INT64, Graph, Node, read_file
+from edgefl.learn.models.onnx_file import FLOAT, INT64, OnnxGraph, OnnxNode, read_file
 from edgefl.learn.models.onnx_infer import infer
 from edgefl.learn.models.onnx_rules import OPERATORS
-from edgefl.learn.models.onnx_values import Known
+from edgefl.learn.models.onnx_values import ValueType
 
 EXPORTER = Path(__file__).parents[3] / "edgefl" / "learn" / "models" / "onnx"
 
@@ -79,19 +79,19 @@ def test_so_are_those_of_sorting_and_picking():
 
 def one_operator(op, *given, **attributes):
     known = {f"i{i}": value for i, value in enumerate(given)}
-    return infer(Graph([Node(op, tuple(known), ("y",), attributes)]), known, set())
+    return infer(OnnxGraph([OnnxNode(op, tuple(known), ("y",), attributes)]), known, set())
 
 
 @pytest.mark.parametrize(
     ("op", "given", "attributes"),
     [
-        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,), (4,))], {"axis": 1}),
-        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,))], {"axis": 1}),
-        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,), (0,))], {"axis": 1}),
-        ("TopK", [Known(FLOAT, (2**14, 2**14)), Known(INT64, (1,), (1,))], {"axis": 1}),
-        ("GatherND", [Known(FLOAT, (2, 3)), Known(INT64, (5, 3))], {}),
-        ("GatherND", [Known(FLOAT, (2, 3)), Known(FLOAT, (5, 2))], {}),
-        ("GatherND", [Known(FLOAT, (2, 3)), Known(INT64, (5, 0))], {}),
+        ("TopK", [ValueType(FLOAT, (2, 3)), ValueType(INT64, (1,), (4,))], {"axis": 1}),
+        ("TopK", [ValueType(FLOAT, (2, 3)), ValueType(INT64, (1,))], {"axis": 1}),
+        ("TopK", [ValueType(FLOAT, (2, 3)), ValueType(INT64, (1,), (0,))], {"axis": 1}),
+        ("TopK", [ValueType(FLOAT, (2**14, 2**14)), ValueType(INT64, (1,), (1,))], {"axis": 1}),
+        ("GatherND", [ValueType(FLOAT, (2, 3)), ValueType(INT64, (5, 3))], {}),
+        ("GatherND", [ValueType(FLOAT, (2, 3)), ValueType(FLOAT, (5, 2))], {}),
+        ("GatherND", [ValueType(FLOAT, (2, 3)), ValueType(INT64, (5, 0))], {}),
     ],
 )
 def test_sorting_and_picking_what_is_not_there_or_for_too_long_is_refused(op, given, attributes):

@@ -13,10 +13,9 @@ from edgefl.learn.aggregation import Mean, merge
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Draft, Update
 from edgefl.learn.robust.geometric_median import geometric_median
-from edgefl.learn.robust.krum import best, by_differences, by_products, krum_scores
+from edgefl.learn.robust.krum import best, by_differences, by_products, krum_scores, mean_of
 from edgefl.learn.robust.majority import majority
 from edgefl.learn.robust.median import median
-from edgefl.learn.robust.multi_krum import mean_of
 from edgefl.learn.robust.norm_clip import clip_factors
 from edgefl.learn.robust.trimmed_mean import trimmed_mean
 from edgefl.learn.robust.votes import liars, nearest

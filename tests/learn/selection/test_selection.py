@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.decide.rounds import Answered, Declined, Expired, Invite, Joined, Merged, Rounds, Rules, step
+from coordinator.decide.rounds import (
+    DeviceAnswered,
+    DeviceDeclined,
+    DeviceJoined,
+    Invite,
+    RoundMerged,
+    Rounds,
+    Rules,
+    TimerExpired,
+    step,
+)
 from edgefl.base import seeds
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Asked
@@ -100,12 +110,12 @@ def feed(s: Rounds, *events: Any) -> tuple[Rounds, list[Any]]:
 
 
 def opened(rules: Rules) -> Rounds:
-    return feed(Rounds(rules), *(Joined(device, 0, 10) for device in FLEET))[0]
+    return feed(Rounds(rules), *(DeviceJoined(device, 0, 10) for device in FLEET))[0]
 
 
 def merged(s: Rounds) -> Rounds:
     round = s.round
-    return feed(s, *(Answered(device, round, 0, 0.5) for device in s.asked), Merged(round, 0))[0]
+    return feed(s, *(DeviceAnswered(device, round, 0, 0.5) for device in s.asked), RoundMerged(round, 0))[0]
 
 
 def test_a_fleet_takes_turns():
@@ -128,16 +138,16 @@ def test_rounds_that_share_a_draw_share_their_devices():
 def test_a_spare_is_the_next_in_the_order():
     s = opened(RULES)
     order = Fresh().order(1, 7, [Candidate(device) for device in FLEET])
-    _, did = feed(s, Declined(s.asked[0], 1, 0))
+    _, did = feed(s, DeviceDeclined(s.asked[0], 1, 0))
     assert did == [Invite(1, (order[2],), s.opening)]
 
 
 def test_what_is_known_of_a_device_grows_with_every_round():
     s = opened(RULES)
     answering, silent = s.asked
-    s, _ = feed(s, Answered(answering, 1, 0, 0.5), Expired(1, s.attempt, 0))
+    s, _ = feed(s, DeviceAnswered(answering, 1, 0, 0.5), TimerExpired(1, s.attempt, 0))
     spare = next(device for device in s.asked if device not in (answering, silent))
-    s, _ = feed(s, Answered(spare, 1, 0), Expired(1, s.attempt, 0))
+    s, _ = feed(s, DeviceAnswered(spare, 1, 0), TimerExpired(1, s.attempt, 0))
     assert s.known[answering] == Candidate(answering, 10, 0.5, counted=1)
     assert s.known[silent] == Candidate(silent, 10, failures=1)
 

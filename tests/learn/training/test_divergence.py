@@ -16,7 +16,7 @@ from edgefl.job.run import job as jobs
 from edgefl.job.run import reporting
 from edgefl.job.run.work import ModelRef, Worker
 from edgefl.job.transforms.listing import device_transforms
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.running import play_all
 from edgefl.lab.comparison.variants import variants
 from edgefl.learn.aggregation import Mean, merge
@@ -130,7 +130,7 @@ def test_a_rehearsal_ends_with_one_line(table: dict[str, Any]):
 
 def test_a_run_that_diverges_at_once_is_a_result_without_rounds(table: dict[str, Any]):
     (end,) = play_all(variants("fedavg", table, "run.toml"), 1, None, play)
-    assert isinstance(end, Played)
+    assert isinstance(end, PlayedRun)
     assert (end.diverged, end.rounds, end.numbers) == (True, (), [])
     assert re.search(r"round 1, step [2-4]: .* the largest feature is 101", end.done.why)
 

@@ -12,25 +12,25 @@ from edgefl.cli.app import app
 from edgefl.ops.bench import device, memory, merge, report
 from edgefl.ops.bench.cases import CASES, Case
 from edgefl.ops.bench.clock import turns
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 
-ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
+ONE = BenchComparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
 
 
 def test_the_ratio_is_that_of_the_medians_and_the_best_that_of_the_smallest():
     assert (ONE.ratio, ONE.best_ratio) == (1.0, 1.0)
-    assert Comparison("", "", (6, 1, 5), (2, 2, 2)).ratio == 2.5
+    assert BenchComparison("", "", (6, 1, 5), (2, 2, 2)).ratio == 2.5
 
 
 @pytest.mark.parametrize(
     ("bar", "limit", "met"), [(None, None, None), (1.0, None, True), (0.9, 9, False), (2, 1.9, False), (2, 2, True)]
 )
 def test_both_the_bar_and_the_limit_must_hold(bar: float | None, limit: float | None, met: bool | None):
-    assert Comparison("", "", (3, 1, 2), (1, 2, 4), bar, limit).met is met
+    assert BenchComparison("", "", (3, 1, 2), (1, 2, 4), bar, limit).met is met
 
 
 def test_the_table_is_aligned_and_says_what_was_missed():
-    slow = Comparison("a longer name", "ms", (400.0,), (100.0,), bar=1.5)
+    slow = BenchComparison("a longer name", "ms", (400.0,), (100.0,), bar=1.5)
     head, _, *rows = report.table("Title", ("ours", "theirs"), [ONE, slow])
     assert " ".join(rows[0].split()) == "a thing 2.00 (1.00) ms 2.00 (1.00) ms 1.00 (1.00) <= 1.5 x, <= 2 ms met"
     assert rows[1].endswith("MISSED")
@@ -69,8 +69,8 @@ def test_an_agent_with_its_box_is_measured_beside_one_without(tmp_path: Path):
 
 
 def test_an_excess_is_the_difference_of_the_best():
-    assert report.Comparison("a thing", "ms", [9.0, 3.0], [2.0, 1.0], excess=2.0).met
-    assert not report.Comparison("a thing", "ms", [9.0, 3.1], [2.0, 1.0], excess=2.0).met
+    assert report.BenchComparison("a thing", "ms", [9.0, 3.0], [2.0, 1.0], excess=2.0).met
+    assert not report.BenchComparison("a thing", "ms", [9.0, 3.1], [2.0, 1.0], excess=2.0).met
 
 
 def test_a_network_that_is_not_measured_is_named():
@@ -98,7 +98,7 @@ def test_the_memory_bench_compares_with_torch_and_with_the_answers_themselves(
     monkeypatch.setattr(memory, "coordinator", lambda *_: (100.0, 200.0))
     monkeypatch.setattr(memory, "_peak", lambda *_: 250.0)
     monkeypatch.setattr(memory, "_merged", lambda *_: 50.0)
-    rows = list(memory.measure(memory.Plan(params=10**6, answers=100), tmp_path))
+    rows = list(memory.measure(memory.MemoryBench(params=10**6, answers=100), tmp_path))
     assert [(row.ours, row.reference, row.met) for row in rows] == [
         ((100.0,), (250.0,), True),
         ((200.0,), (250.0,), True),

@@ -9,7 +9,7 @@ import pytest
 from edgefl.ops.bench.scale.crowd import Crowd
 from edgefl.ops.bench.scale.measure import measure
 from edgefl.ops.bench.scale.points import Point
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 
 
 @pytest.mark.usefixtures("mosquitto")
@@ -32,7 +32,7 @@ class Shell:
 
     def handle(self, event: Any) -> None:
         self.heard.append(event)
-        self.wakes = None if isinstance(event, Woken) else self.wakes
+        self.wakes = None if isinstance(event, DeadlineReached) else self.wakes
         self.left -= 1
 
     def deadline(self) -> float | None:
@@ -58,4 +58,4 @@ def test_every_shell_of_a_crowd_hears_its_own_events_and_is_woken_at_its_moment(
         events.put(event)
     Crowd([patient, sleeper], events, Clock()).serve()
     assert patient.heard == ["start", "a", "c"]
-    assert [type(one) for one in sleeper.heard] == [str, Woken, str]
+    assert [type(one) for one in sleeper.heard] == [str, DeadlineReached, str]

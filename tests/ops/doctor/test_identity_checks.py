@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.fleet import mosquitto
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.schema import RunFile
@@ -25,9 +25,9 @@ TASK = {
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAdministration:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    made = Fleet.new("default", ["broker.example"], 8883, clock())
+    made = FleetAdministration.new("default", ["broker.example"], 8883, clock())
     made.add("pi-1", clock())
     return made
 
@@ -51,21 +51,21 @@ def agent(address: Address = FAR, **about: object) -> dict[str, Finding]:
     return bad(list(of_agent(file, address)))
 
 
-def test_a_new_fleet_that_seals_is_fine(fleet: Fleet) -> None:
+def test_a_new_fleet_that_seals_is_fine(fleet: FleetAdministration) -> None:
     assert not looked(wire={"seal": "auto"})
 
 
-def test_a_run_that_names_no_broker_is_looked_at_where_its_devices_come(fleet: Fleet) -> None:
+def test_a_run_that_names_no_broker_is_looked_at_where_its_devices_come(fleet: FleetAdministration) -> None:
     run = at_its_broker(RunFile.model_validate(TASK))
     assert parse(run.broker.url) == fleet.settings.broker
     assert run.broker.tls.certificate == fleet.folder.coordinator[0]
 
 
-def test_updates_that_the_broker_can_read_are_told(fleet: Fleet) -> None:
+def test_updates_that_the_broker_can_read_are_told(fleet: FleetAdministration) -> None:
     assert 'wire.seal = "auto"' in looked()["seal"].remedy
 
 
-def test_members_whose_certificate_ended_ends_soon_or_is_missing_are_named(fleet: Fleet) -> None:
+def test_members_whose_certificate_ended_ends_soon_or_is_missing_are_named(fleet: FleetAdministration) -> None:
     soon, late = looked(clock() + timedelta(days=80)), looked(clock() + timedelta(days=91))
     assert soon["members"].level == "warning"
     assert "'pi-1' ends soon" in soon["members"].text
@@ -77,19 +77,19 @@ def test_members_whose_certificate_ended_ends_soon_or_is_missing_are_named(fleet
     assert "has no certificate that counts" in looked()["members"].text
 
 
-def test_certificates_of_authority_and_broker_that_end_are_told(fleet: Fleet) -> None:
+def test_certificates_of_authority_and_broker_that_end_are_told(fleet: FleetAdministration) -> None:
     assert "ends soon" in looked(clock() + timedelta(days=360))["certificate"].text
     assert looked(clock() + timedelta(days=3660))["certificate"].level == "wrong"
 
 
 @pytest.mark.parametrize("which", ["authority.key", "coordinator.key", "broker/broker.key"])
-def test_keys_that_others_can_read_are_told(fleet: Fleet, which: str) -> None:
+def test_keys_that_others_can_read_are_told(fleet: FleetAdministration, which: str) -> None:
     (fleet.folder.path / which).chmod(0o644)
     assert "chmod 600" in looked()["key"].remedy
 
 
 @pytest.mark.parametrize("state", ["ended", "missing", "garbage"])
-def test_a_revocation_list_that_is_of_no_use_is_wrong(fleet: Fleet, state: str) -> None:
+def test_a_revocation_list_that_is_of_no_use_is_wrong(fleet: FleetAdministration, state: str) -> None:
     path = fleet.folder.broker / mosquitto.REVOKED
     if state == "missing":
         path.unlink()
@@ -101,7 +101,7 @@ def test_a_revocation_list_that_is_of_no_use_is_wrong(fleet: Fleet, state: str) 
 
 
 def test_a_folder_that_others_can_enter_and_kits_that_lie_about_are_told(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: FleetAdministration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -113,7 +113,7 @@ def test_a_folder_that_others_can_enter_and_kits_that_lie_about_are_told(
     assert f"chmod 700 {fleet.folder.path}" in findings["folder"].remedy
 
 
-def test_what_a_coordinator_can_learn_of_a_device_s_samples_is_said(fleet: Fleet) -> None:
+def test_what_a_coordinator_can_learn_of_a_device_s_samples_is_said(fleet: FleetAdministration) -> None:
     def told(**privacy: float) -> str:
         file = AgentFile.model_validate({"agent": {"id": "pi-1"}, "privacy": privacy})
         return next(finding.text for finding in of_agent(file, FAR) if finding.what == "privacy")
@@ -134,7 +134,7 @@ def test_a_fleet_without_members_believes_who_comes_first(tmp_path: Path, monkey
     assert "identities" not in looked(devices={"pi-1": Signer.new().key})
 
 
-def test_the_authority_s_key_on_a_machine_that_is_only_an_agent_is_told(fleet: Fleet) -> None:
+def test_the_authority_s_key_on_a_machine_that_is_only_an_agent_is_told(fleet: FleetAdministration) -> None:
     assert "authority.key" in agent()["authority"].text
     assert not agent(Address("mqtts", "127.0.0.1", 8883)), "here it belongs to the server"
 

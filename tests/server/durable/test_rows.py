@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from edgefl.base.errors import StoreError
 from edgefl.server.durable import rows as module
 from edgefl.server.durable.rows import Rows
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from tools.failing_disk import FailingDisk, PowerCut
 
 CHANGES = st.lists(
     st.dictionaries(st.sampled_from("ab"), st.none() | st.fixed_dictionaries({"n": st.integers(0, 9)}), min_size=1),
@@ -19,7 +19,7 @@ CHANGES = st.lists(
 
 
 def test_the_last_row_of_a_key_counts_and_none_takes_it_away():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Rows(disk)
     book.write({"t": {"a": {"n": 1}, "b": {"n": 2}}})
     book.write({"t": {"a": {"n": 3}, "b": None}})
@@ -27,14 +27,14 @@ def test_the_last_row_of_a_key_counts_and_none_takes_it_away():
 
 
 def test_nothing_to_write_writes_nothing():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     Rows(disk).write({"t": {}})
     assert disk.writes == 0
 
 
 def test_a_file_that_has_grown_is_begun_anew_and_the_old_one_goes(monkeypatch):
     monkeypatch.setattr(module, "SMALL", 2000)
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Rows(disk)
     for number in range(200):
         book.write({"t": {"a": {"n": number}}})
@@ -45,7 +45,7 @@ def test_a_file_that_has_grown_is_begun_anew_and_the_old_one_goes(monkeypatch):
 
 @given(CHANGES, st.integers(0, 60), st.integers(0, 99))
 def test_a_power_cut_leaves_all_of_a_change_or_none(changes, power, seed):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.power, states, done = power, [{}], 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SMALL", 300)
@@ -62,7 +62,7 @@ def test_a_power_cut_leaves_all_of_a_change_or_none(changes, power, seed):
 
 
 def test_a_full_disk_leaves_everything_as_it_was():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Rows(disk)
     book.write({"t": {"a": {"n": 1}}})
     disk.capacity = disk.used
@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_everything_as_it_was():
 
 
 def test_a_file_of_a_later_version_is_refused_in_one_line():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "VERSION", 2)
         Rows(disk).write({"t": {"a": {"n": 1}}})

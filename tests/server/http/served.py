@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import AuditLog
 from edgefl.job.config.page import Page
 from edgefl.server.http.web import Web
@@ -79,7 +79,7 @@ def _read(answer):
 def served(folder):
     """The server, and a client for each role."""
     for name in ("north", "south"):
-        Fleet.new(name, ["127.0.0.1"], 8883, datetime.now(timezone.utc))
+        FleetAdministration.new(name, ["127.0.0.1"], 8883, datetime.now(timezone.utc))
     around = Around(folder)
     tokens = {role: around.people.add(role, role, NOW) for role in ("viewer", "operator", "admin")}
     tokens["northern"] = around.people.add("northern", "operator", NOW, ("north",))

@@ -9,7 +9,7 @@ import pytest
 from stories import EVALUATING, ROUNDS, STARTED
 
 from edgefl.base.events import Evaluating, Fact, Round, Started
-from edgefl.watch.exporters.background import Aside
+from edgefl.watch.exporters.background import BackgroundExporter
 
 
 class Keeps:
@@ -35,8 +35,8 @@ class Keeps:
         self.closed += 1
 
 
-def aside(exporter: Keeps, make: Callable[[], Keeps] | None = None, **more: int) -> Aside:
-    return Aside("a tool", exporter.wants, make or exporter.make, first=0.01, **more)
+def aside(exporter: Keeps, make: Callable[[], Keeps] | None = None, **more: int) -> BackgroundExporter:
+    return BackgroundExporter("a tool", exporter.wants, make or exporter.make, first=0.01, **more)
 
 
 def test_it_is_told_what_it_wants_in_order_and_closed_once() -> None:

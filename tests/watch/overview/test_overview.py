@@ -94,7 +94,7 @@ def test_a_device_is_followed_from_its_coming_to_its_end():
     assert states == ["training", "sending", "answered", "idle", *away]
     device = overview.devices["a"]
     assert (device.since, device.why, device.last_seen, device.joined) == (11.0, "power", 9.0, 2)
-    assert overview.story("a")[-2:] == [(11.0, "is gone: power"), (12.0, "is gone")]
+    assert overview.story("a")[-2:] == [(11.0, "is disconnected: power"), (12.0, "is disconnected")]
 
 
 def test_how_a_machine_fares_stands_in_its_row_and_why_it_rests_too():
@@ -104,7 +104,7 @@ def test_how_a_machine_fares_stands_in_its_row_and_why_it_rests_too():
     assert (row.vitals["temperature"], row.vitals["throttled"], row.vitals["at"]) == (84.0, True, 4.0)
     assert (row.state, row.why, row.sequence) == ("offline", "rests: 84.0 °C, at most 70", overview.sequence)
     assert plain(overview.snapshot())["devices"][0]["vitals"] == dict(row.vitals)
-    assert words(vitals) == "a fares so: 84.0 °C, throttled"
+    assert words(vitals) == "a reports: 84.0 °C, throttled"
 
 
 def test_who_is_no_member_has_no_row_and_cannot_fill_the_notes():
@@ -279,6 +279,14 @@ def test_a_report_that_is_told_again_counts_once(story, reports):
     assert overview.run.bytes_up == seen + sum(row.bytes_up for row in overview.rounds.values())
 
 
+def test_a_round_that_was_thinned_out_and_is_told_again_counts_once(monkeypatch):
+    monkeypatch.setattr(module, "ROUNDS", 4)
+    rounds = [Round(number, bytes_up=10) for number in range(1, 9)]
+    overview = told(*rounds, *rounds)
+    assert overview.run.bytes_up == 80
+    assert set(overview.rounds) < set(range(1, 9))
+
+
 @given(STORIES)
 def test_rounds_do_not_depend_on_what_else_is_told_between_their_facts(story):
     """Devices, notes and the broker are other people's business."""
@@ -334,6 +342,6 @@ def test_a_folder_that_leaves_out_how_a_device_came_and_went_says_where_it_is():
     for fact in (events.Joined("a", at=1.0), events.LeftOut("a", {"joined": 4210, "lost": 1}, at=2.0)):
         overview.tell(fact)
     assert overview.devices["a"].state == "offline"
-    assert overview.story("a")[-1] == (2.0, "did so 4,211 times more in this hour: joined 4,210, lost 1")
+    assert overview.story("a")[-1] == (2.0, "did this 4,211 times more in this hour: joined 4,210, lost 1")
     overview.tell(events.LeftOut("a", {"joined": 2}, there=True, at=3.0))
     assert overview.devices["a"].state == "idle"

@@ -8,7 +8,7 @@ from test_overview import STARTED, told
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.watch.exporters.prometheus import standing_of, text
-from edgefl.watch.overview.answer_times import Pace, Turn, paces
+from edgefl.watch.overview.answer_times import AnswerTime, Pace, paces
 from edgefl.watch.overview.rows import DeviceRow
 from edgefl.watch.overview.snapshot import plain, read
 from edgefl.watch.overview.troubles import NOT_IN_RUN, not_in_run, trouble_with
@@ -115,8 +115,10 @@ def test_prometheus_has_the_devices_whose_data_are_broken() -> None:
 
 def pace(slow_rounds: int, rounds: int, took: float = 6.0, cohort: int = 4) -> Pace:
     """Of a device that takes so long in its first rounds, and as long as the others in the rest."""
-    usual = [Turn(f"d{i}", number, 0.0, 0.5, None, late=False) for i in range(cohort - 1) for number in range(rounds)]
-    own = [Turn("a", n, 0.0, took if n < slow_rounds else 0.5, None, late=False) for n in range(rounds)]
+    usual = [
+        AnswerTime(f"d{i}", number, 0.0, 0.5, None, late=False) for i in range(cohort - 1) for number in range(rounds)
+    ]
+    own = [AnswerTime("a", n, 0.0, took if n < slow_rounds else 0.5, None, late=False) for n in range(rounds)]
     return next(one for one in paces([*usual, *own], {}) if one.device == "a")
 
 
@@ -124,7 +126,7 @@ def pace(slow_rounds: int, rounds: int, took: float = 6.0, cohort: int = 4) -> P
 def test_a_device_that_made_nine_rounds_wait_is_named_whatever_its_median(rounds: int) -> None:
     one = pace(9, rounds)
     assert (one.median_took, one.times_cohort, one.held_up, one.slow) == (0.5, 1.0, 9, True)
-    others = [p for p in paces([Turn("b", 1, 0.0, 0.5, None, late=False)], {}) if p.slow]
+    others = [p for p in paces([AnswerTime("b", 1, 0.0, 0.5, None, late=False)], {}) if p.slow]
     assert not others
 
 

@@ -17,8 +17,8 @@ from edgefl.base.events import Fact
 from edgefl.job.config.page import Page
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.page.feed import Feed
-from edgefl.watch.page.history import History
-from edgefl.watch.page.server import Server
+from edgefl.watch.page.history import PastRuns
+from edgefl.watch.page.server import PageServer
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             overview = Overview()
             for fact in facts:
                 overview.tell(fact)
-            server = Server(page or Page(port=0), Feed(overview), History(runs or tmp_path, "here"))
+            server = PageServer(page or Page(port=0), Feed(overview), PastRuns(runs or tmp_path, "here"))
             visitor = Visitor(server)
             until_done.callback(visitor.close)
             return visitor

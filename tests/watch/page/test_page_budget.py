@@ -4,7 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from edgefl.watch.page import budget
-from edgefl.watch.page.budget import Budget
+from edgefl.watch.page.budget import CachedAnswers
 
 
 class Work:
@@ -12,7 +12,7 @@ class Work:
 
     def __init__(self) -> None:
         self.now, self.done = 0.0, list[tuple[str, float]]()
-        self.budget = Budget[str, str](self.make, lambda: self.now, self.sleep)
+        self.budget = CachedAnswers[str, str](self.make, lambda: self.now, self.sleep)
 
     def make(self, question: str) -> str:
         self.done.append((question, self.now))

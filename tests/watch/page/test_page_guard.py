@@ -18,7 +18,7 @@ from visitors import Serve
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.page import Page, place
 from edgefl.watch.page import guard, listening, rate, server, stream, token
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
@@ -185,8 +185,8 @@ def test_a_file_that_is_no_token_is_refused(word: Path, text: bytes) -> None:
 
 
 def test_a_token_is_compared_without_its_end_of_line() -> None:
-    assert Token("abc").is_word(" abc\n")
-    assert not Token("abc").is_word("abcd")
+    assert PageToken("abc").is_word(" abc\n")
+    assert not PageToken("abc").is_word("abcd")
 
 
 # ── the place ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,8 +287,10 @@ def test_who_asks_and_does_not_read_is_let_go_of(serve: Serve, monkeypatch: pyte
 
 def test_who_reads_slowly_gets_the_whole_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look = server.Impatient._look_at_reader
-    monkeypatch.setattr(server.Impatient, "_look_at_reader", lambda self, left: looks.append(left) or look(self, left))
+    look = server.TimedConnection._look_at_reader
+    monkeypatch.setattr(
+        server.TimedConnection, "_look_at_reader", lambda self, left: looks.append(left) or look(self, left)
+    )
     monkeypatch.setattr(server, "PATIENCE", 0.05)
     monkeypatch.setattr(server, "LEAST", 0)  # however little was taken, it is enough
     with unread(serve().server.port) as line:
@@ -380,7 +382,7 @@ def test_only_strangers_wait_for_their_answers(word: Path) -> None:
     async def send(_: object) -> None:
         pass
 
-    door = guard.Guard(app, known, Places())
+    door = guard.PageGuard(app, known, Places())
     bearer = (b"authorization", f"Bearer {word.read_text().strip()}".encode())
     for number, (path, headers) in enumerate([("/", []), ("/login", []), ("/metrics", [bearer]), ("/login", [bearer])]):
         scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": ("10.0.0.1", number)}

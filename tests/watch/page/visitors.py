@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse
 
-from edgefl.watch.page.server import Server
+from edgefl.watch.page.server import PageServer
 
 
 class Visitor:
     """Somebody who asks a page, one connection for each question."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PageServer) -> None:
         self.server, self.feed = server, server.feed
         self.connections: list[HTTPConnection] = []
 

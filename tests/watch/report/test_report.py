@@ -181,7 +181,7 @@ def test_every_figure_is_that_of_the_metrics(folder: Path) -> None:
 def test_it_says_who_was_slow_on_tuesday(folder: Path) -> None:
     text = words(folder)
     assert "Late, missing, twice as slow as those asked with it, or waited for by several rounds: pi-2." in text
-    assert "Tuesday 2026-11-17 nobody" in text, "30 s is 1.9 times the median of two"
+    assert "Tuesday 2026-11-17 no device" in text, "30 s is 1.9 times the median of two"
     assert "Wednesday 2026-11-18 pi-2 (1 missed)" in text
 
 

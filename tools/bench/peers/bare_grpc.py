@@ -22,7 +22,7 @@ SERVICE, METHOD = "bare", "Stream"
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
-class Rounds:
+class RoundStreams:
     """The streams of all clients: a model for each, and a wait until all have answered."""
 
     def __init__(self, clients: int) -> None:
@@ -59,7 +59,7 @@ class Rounds:
 
 def server(port: str, line: str, clients: int) -> None:
     """Serve until the other end of the line closes."""
-    rounds = Rounds(clients)
+    rounds = RoundStreams(clients)
     handler = grpc.stream_stream_rpc_method_handler(rounds.stream)
     listening = grpc.server(ThreadPoolExecutor(clients), options=OPTIONS)
     listening.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))

@@ -11,7 +11,7 @@ from edgefl.wire.address import Address
 from edgefl.wire.broker import free_port
 from tools.bench.peers.flower import Interpreter
 from tools.bench.peers.loads import LOADS, Load
-from tools.bench.peers.side import Programs, Side, Turn
+from tools.bench.peers.side import PeerSide, Programs, TurnCost
 from tools.processes import python
 
 HERE = Path(__file__).parent
@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PeerBench:
     """What to measure."""
 
     devices: int = 10
@@ -33,18 +33,18 @@ class Row:
 
     load: str
     side: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[TurnCost, ...] = ()
     why_not: str = ""
 
     @property
-    def typical(self) -> Turn:
+    def typical(self) -> TurnCost:
         """The medians over all turns."""
         memory = [turn.client_mb for turn in self.turns if turn.client_mb is not None]
         wall, cpu = (median(times) for times in zip(*((turn.wall, turn.cpu) for turn in self.turns), strict=True))
-        return Turn(wall, cpu, median(memory) if memory else None)
+        return TurnCost(wall, cpu, median(memory) if memory else None)
 
 
-def compare(plan: Plan, flower: Interpreter, folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
+def compare(plan: PeerBench, flower: Interpreter, folder: Path, say: Callable[[str], None]) -> Iterator[Row]:
     """The rows of each load as soon as they are known: ours at float32 and int8, Flower's, and the two floors."""
     for trains in dict.fromkeys(load.trains for load in plan.loads):
         say(f"starting {plan.devices} {'training' if trains else 'answering'} clients of each side")
@@ -58,13 +58,13 @@ def compare(plan: Plan, flower: Interpreter, folder: Path, say: Callable[[str], 
 
 
 def _sides(
-    plan: Plan, flower: Interpreter, folder: Path, until_done: ExitStack, *, trains: bool
-) -> list[tuple[str, Side, str]]:
+    plan: PeerBench, flower: Interpreter, folder: Path, until_done: ExitStack, *, trains: bool
+) -> list[tuple[str, PeerSide, str]]:
     """Return name, processes and codec of each side that takes turns."""
     address, served_by = until_done.enter_context(started_broker("mosquitto"))
 
-    def opened(programs: Programs, place: str) -> Side:
-        return Side(programs, plan.devices, folder / place, until_done)
+    def opened(programs: Programs, place: str) -> PeerSide:
+        return PeerSide(programs, plan.devices, folder / place, until_done)
 
     (folder / "state").mkdir()
     us = opened(replace(_ours(address, plan.devices, folder / "state", trains=trains), others=(served_by,)), "ours")
@@ -86,8 +86,10 @@ def _missing(load: Load, flower: Interpreter) -> Iterator[Row]:
         yield Row(load.name, "bare gRPC", why_not="grpcio is not installed")
 
 
-def _turns(plan: Plan, load: Load, sides: Sequence[tuple[str, Side, str]], say: Callable[[str], None]) -> Iterator[Row]:
-    turns: dict[str, list[Turn]] = {name: [] for name, _, _ in sides}
+def _turns(
+    plan: PeerBench, load: Load, sides: Sequence[tuple[str, PeerSide, str]], say: Callable[[str], None]
+) -> Iterator[Row]:
+    turns: dict[str, list[TurnCost]] = {name: [] for name, _, _ in sides}
     for number in range(plan.turns):
         for name, side, codec in sides:
             say(f"{load.name} turn {number + 1} of {plan.turns}: {name}")

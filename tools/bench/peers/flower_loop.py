@@ -1,8 +1,8 @@
 """Flower's bare gRPC loop: its own `start_server`, `FedAvg` and `start_client`, one stream for each client.
 
-Flower has deprecated these two functions since 1.13 in favour of SuperLink and SuperNode, and still ships them: they
-are its fastest way, as its other one polls and starts a process for each client and round. This file needs only `flwr`
-(and torch for the clients that train), so that Flower's own interpreter can run it:
+Flower has deprecated these two functions since 1.13 in favour of SuperLink and SuperNode, and still ships them. They
+are its fastest way: SuperNode polls, and starts a process for each client and round. This file needs only `flwr` (and
+torch for the clients that train), so that Flower's own interpreter can run it:
 
     python flower_loop.py server PORT LINE CLIENTS
     python flower_loop.py client PORT [SEED]
@@ -27,7 +27,7 @@ MLP = ((200, 784), (200,), (200, 200), (200,), (10, 200), (10,))  # what clients
 logging.getLogger("flwr").setLevel(logging.ERROR)  # nothing is written per round
 
 
-class Turns(flwr.server.strategy.FedAvg):  # type: ignore[misc]  # Any: flwr is not in our interpreter
+class FlowerTurns(flwr.server.strategy.FedAvg):  # type: ignore[misc]  # Any: flwr is not in our interpreter
     """FedAvg that waits for an order before the first round of a turn, and tells of every round."""
 
     def __init__(self, line: str, clients: int) -> None:
@@ -81,7 +81,7 @@ class Adding(flwr.client.NumPyClient):  # type: ignore[misc]
         return [parameters[0] + np.float32(1)], 1, {}
 
 
-class Training(flwr.client.NumPyClient):  # type: ignore[misc]
+class FlowerClient(flwr.client.NumPyClient):  # type: ignore[misc]
     """One epoch with torch."""
 
     def __init__(self, seed: int) -> None:
@@ -94,12 +94,12 @@ class Training(flwr.client.NumPyClient):  # type: ignore[misc]
 def server(port: str, line: str, clients: int) -> None:
     """Serve until the other end of the line closes."""
     config = flwr.server.ServerConfig(num_rounds=ENDLESS)
-    flwr.server.start_server(server_address=f"127.0.0.1:{port}", config=config, strategy=Turns(line, clients))
+    flwr.server.start_server(server_address=f"127.0.0.1:{port}", config=config, strategy=FlowerTurns(line, clients))
 
 
 def client(port: str, seed: str | None = None) -> None:
     """Serve until the server is gone."""
-    work = Adding() if seed is None else Training(int(seed))
+    work = Adding() if seed is None else FlowerClient(int(seed))
     flwr.client.start_client(server_address=f"127.0.0.1:{port}", client=work.to_client(), max_wait_time=60.0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from edgefl.ops.bench.report import heading
 from edgefl.ops.bench.surroundings import measured_on
-from tools.bench.peers.compare import Plan, Row
+from tools.bench.peers.compare import PeerBench, Row
 from tools.bench.peers.flower import Interpreter
 from tools.bench.peers.loads import BATCH, SAMPLES, SIMULATOR
 
@@ -64,7 +64,7 @@ def aligned(rows: Sequence[Row]) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-def markdown(plan: Plan, rows: Sequence[Row], about: dict[str, Any]) -> str:
+def markdown(plan: PeerBench, rows: Sequence[Row], about: dict[str, Any]) -> str:
     """The whole page."""
     head, *lines = (f"| {' | '.join(line)} |" for line in cells(rows))
     return PAGE.format(
@@ -110,7 +110,7 @@ of the side in the last column: below 1 is better.
   ships them. They are its leanest way: SuperLink and SuperNode, which it prescribes instead, poll, and start a process
   for each client and round; they are not measured here.
 - **bare gRPC**, **bare paho**: the same bytes without a framework: no arrays, no mean, nothing checked, nothing kept;
-  in J3 too they only move bytes. They are floors of the transport and of no use to anybody.
+  in J3 too they only move bytes. They show the least that a transport costs, and are of no other use.
 - **bare torch loop**: one device after another, in one process on one thread, and the mean of their weights.
 
 Samples are made up and have the shape of MNIST's; the time does not depend on what they show. Flower has a Python of

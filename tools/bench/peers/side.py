@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 
 from edgefl.ops.bench.line import cpu_seconds
-from edgefl.ops.bench.server import Server, pid, start
+from edgefl.ops.bench.server import BenchServer, pid, start
 from tools.bench.peers.loads import SETTLING, Load
 from tools.bench.peers.meter import family, resident_mb
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnCost:
     """What a round of one turn took, all processes together."""
 
     wall: float  # seconds, of the median round
@@ -32,15 +32,15 @@ class Programs:
     others: tuple[int, ...] = ()  # processes that work for it and are there already: the broker
 
 
-class Side:
+class PeerSide:
     """The processes of a side, for as long as `until_done` lasts."""
 
     def __init__(self, programs: Programs, clients: int, folder: Path, until_done: ExitStack) -> None:
-        self.server = Server(programs.name, programs.server, folder, until_done)
+        self.server = BenchServer(programs.name, programs.server, folder, until_done)
         self.clients = [start(until_done, programs.client(i), folder / f"client-{i:02d}.log") for i in range(clients)]
         self._pids = [pid(self.server.child), *map(pid, self.clients), *programs.others]
 
-    def play(self, load: Load, codec: str = "float32") -> Turn:
+    def play(self, load: Load, codec: str = "float32") -> TurnCost:
         """Play one turn: a number of rounds, one after another."""
         everybody = family(self._pids)
         order = {"params": load.params, "rounds": SETTLING + load.rounds, "codec": codec, "pids": sorted(everybody)}
@@ -54,7 +54,7 @@ class Side:
 
         marks, _ = self.server.play(order, self.clients, seen)
         counted = marks[SETTLING - 1 :]
-        return Turn(
+        return TurnCost(
             wall=median(later.moment - earlier.moment for earlier, later in pairwise(counted)),
             cpu=(counted[-1].since(counted[0], everybody) + born[0]) / load.rounds,
             client_mb=memory[0],

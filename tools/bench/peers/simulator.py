@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from tools.bench.interleaved import interleaved
 from tools.bench.peers.compare import Row
 from tools.bench.peers.loads import SIMULATOR
-from tools.bench.peers.side import Turn
+from tools.bench.peers.side import TurnCost
 from tools.bench.simulator import FLEETS, sides
 
 NAMES = {"workers 1": "edgefl, 1 worker", "workers 2": "edgefl, 2 workers", "torch": "bare torch loop"}
@@ -19,4 +19,4 @@ def compare_simulators(turns: int) -> Iterator[Row]:
         playing = {NAMES[side]: work for side, work in sides(fleet, until_done).items() if side in NAMES}
         taken = interleaved(playing, repeats=turns, calls=fleet.rounds)
     for name in NAMES.values():
-        yield Row(SIMULATOR, name, tuple(Turn(one.wall / 1000, one.cpu / 1000) for one in taken[name]))
+        yield Row(SIMULATOR, name, tuple(TurnCost(one.wall / 1000, one.cpu / 1000) for one in taken[name]))

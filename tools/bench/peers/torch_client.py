@@ -16,7 +16,7 @@ SAMPLES, BATCH, RATE = 600, 32, 0.05
 torch.set_num_threads(1)
 
 
-class Trainee:
+class TorchClient:
     """A perceptron with two hidden layers of 200, and the made-up samples of one device."""
 
     samples = SAMPLES

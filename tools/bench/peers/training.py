@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgefl.job.config.schema import Broker, Learning, RoundRules, RunFile, Wire
+from edgefl.job.config.schema import BrokerSection, Learning, RoundRules, RunFile, Wire
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job
 from edgefl.learn.data.dataset import Dataset
@@ -21,7 +21,7 @@ def training_job(cohort: int, codec: str = "float32") -> Job:
         task=Learning(data=None, model="mlp", sample=SAMPLE, classes=CLASSES),
         algorithm={"name": "fedavg", "epochs": 1, "batch": BATCH, "lr": RATE},
         rounds=RoundRules(cohort=cohort, quorum=cohort),
-        broker=Broker(fleet="bench"),
+        broker=BrokerSection(fleet="bench"),
         wire=Wire(codec=codec),
     )
     return jobs.prepare(run)[0]

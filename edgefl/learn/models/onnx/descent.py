@@ -3,8 +3,8 @@
 It is a loop (Scan) over mini-batches of one size. What one step hands to the next are the weights, and the velocity
 where there is momentum: they go in, they come out, and in between nothing is copied.
 
-The pullback is linear, so the rate is part of the gradient that it begins with: `gain` is minus the rate over the
-number of samples, and what arrives at each tensor is its move.
+The pullback is linear, so the rate is part of the gradient that it begins with. `gain` is minus the rate over the
+number of samples; the result for each tensor is its move.
 
     outside    from.NAME, xs, ys, gain -> to.NAME, losses    velocity_from.NAME -> velocity_to.NAME; anchor.NAME; terms
     inside     w.NAME, x, y -> next.NAME, loss               the names that the traced graph uses
@@ -56,7 +56,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-class State(NamedTuple):
+class LoopState(NamedTuple):
     """What one step hands to the next: its names outside and inside the loop, and a value of its shape."""
 
     given: str
@@ -94,10 +94,10 @@ def descent(traced: Traced, plan: StepPlan) -> bytes:
     results = ["loss", *(f"next.{n}" for n in (*moved, *grads)), *(f"next_velocity.{n}" for n in grads)]
     nodes = needed([*ahead, *between, *behind, *onward.nodes, *updates], results, set()).nodes
     tensors = {name[2:]: v for name, v in traced.inputs.items() if name.startswith("w.")}
-    states = [State(f"from.{n}", f"w.{n}", f"next.{n}", f"to.{n}", v) for n, v in tensors.items()]
+    states = [LoopState(f"from.{n}", f"w.{n}", f"next.{n}", f"to.{n}", v) for n, v in tensors.items()]
     if "momentum" in plan.terms:
         states += [
-            State(f"velocity_from.{n}", f"velocity.{n}", f"next_velocity.{n}", f"velocity_to.{n}", tensors[n])
+            LoopState(f"velocity_from.{n}", f"velocity.{n}", f"next_velocity.{n}", f"velocity_to.{n}", tensors[n])
             for n in grads
         ]
     return _file(traced, nodes, states, plan)
@@ -162,7 +162,7 @@ def _plus(g: Graph, a: str, b: str) -> str:
     return g("Add", a, b) if a else b
 
 
-def _file(traced: Traced, nodes: Sequence[Node], states: Sequence[State], plan: StepPlan) -> bytes:
+def _file(traced: Traced, nodes: Sequence[Node], states: Sequence[LoopState], plan: StepPlan) -> bytes:
     """The loop around these nodes, as a file."""
     g, inputs = traced.graph, traced.inputs
     x, whole = ONNX_TYPES[inputs["x"].dtype], plan.loss != "squared_error"

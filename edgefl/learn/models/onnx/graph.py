@@ -88,7 +88,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class DropoutMask:
     """A dropout mask the device draws: its name, its fake tensor and the share of ones."""
 
     value: Value
@@ -105,7 +105,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     constants: dict[tuple[bytes, tuple[int, ...], str], tuple[str, Array]] = field(default_factory=dict)
     known: dict[str, torch.Tensor] = field(default_factory=dict)  # shapes of intermediate values
-    noise: list[Noise] = field(default_factory=list)
+    noise: list[DropoutMask] = field(default_factory=list)
     pooled: dict[str, Any] = field(default_factory=dict)  # gradients of tiled maxima, and what they were made of
     dense: dict[str, int] = field(default_factory=dict)  # products of a mini-batch with weights: how many weights
     ahead: set[str] = field(default_factory=set)  # values of the pullback best computed in the forward pass

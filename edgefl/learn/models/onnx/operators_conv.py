@@ -26,7 +26,7 @@ MANY_CHANNELS = 128  # of an image, from which on its gradient is faster as a pl
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvWindow:
     """How a kernel walks over an image."""
 
     kernel: list[int]
@@ -45,9 +45,9 @@ class Window:
         }
 
 
-def _window(w: Value, stride: list[Dim], padding: list[Dim], dilation: list[Dim], groups: int) -> Window:
+def _window(w: Value, stride: list[Dim], padding: list[Dim], dilation: list[Dim], groups: int) -> ConvWindow:
     n = w.ndim - 2
-    return Window(statics(w.shape[2:]), spread(stride, n), spread(padding, n), spread(dilation, n), groups)
+    return ConvWindow(statics(w.shape[2:]), spread(stride, n), spread(padding, n), spread(dilation, n), groups)
 
 
 @on(aten.convolution.default)
@@ -83,13 +83,13 @@ def _convolution_backward(
     return [dx, dw, db]
 
 
-def _few_places(shape: Sequence[Dim], w: Value, v: Window) -> bool:
+def _few_places(shape: Sequence[Dim], w: Value, v: ConvWindow) -> bool:
     """Whether the kernel is large and the result small, so that reading the kernel is most of the work."""
     places = statics(shape[2:])
     return len(places) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(places) <= FEW
 
 
-def _result_by_product(g: Graph, x: Value, w: Value, bias: Value | None, v: Window) -> str:
+def _result_by_product(g: Graph, x: Value, w: Value, bias: Value | None, v: ConvWindow) -> str:
     """One matrix product for the whole batch, so that a large kernel is read once and not for every image."""
     filters, reach = static(w.shape[0]), statics(g.out.shape[2:])
     given = [g("Reshape", w, g.constant([filters, -1])), _columns(g, x, reach, v)]
@@ -97,7 +97,7 @@ def _result_by_product(g: Graph, x: Value, w: Value, bias: Value | None, v: Wind
     return g("Transpose", g("Reshape", g("Gemm", *given), g.constant([filters, *reach, -1])), perm=[3, 0, 1, 2])
 
 
-def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
+def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: ConvWindow) -> str:
     image, result = statics(x.shape[2:]), statics(dy.shape[2:])
     reached = [
         (r - 1) * s - 2 * p + d * (k - 1) + 1
@@ -111,23 +111,23 @@ def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
     return g("ConvTranspose", dy, w, output_padding=extra, **v.attributes())
 
 
-def _many_channels(w: Value, v: Window) -> bool:
+def _many_channels(w: Value, v: ConvWindow) -> bool:
     """Whether a plain convolution gives the image's gradient, and its kernel is small beside what it does."""
     dense = v.groups == 1 and max(v.stride) == 1 and static(w.shape[1]) >= MANY_CHANNELS
     inside = all(p <= d * (k - 1) for p, d, k in zip(v.padding, v.dilation, v.kernel, strict=True))
     return dense and inside
 
 
-def _image_by_convolution(g: Graph, dy: Value, w: Value, v: Window) -> str:
+def _image_by_convolution(g: Graph, dy: Value, w: Value, v: ConvWindow) -> str:
     """A convolution with the kernel turned round, which writes each number once where the transposed one adds up."""
     n = len(v.kernel)
     turned = g.slice(w, range(2, 2 + n), [-1] * n, [-k - 1 for k in v.kernel], [-1] * n)
     rest = [d * (k - 1) - p for p, d, k in zip(v.padding, v.dilation, v.kernel, strict=True)]
-    window = Window(v.kernel, v.stride, rest, v.dilation, v.groups)
+    window = ConvWindow(v.kernel, v.stride, rest, v.dilation, v.groups)
     return g("Conv", dy, g.swap(turned, w.ndim), **window.attributes())
 
 
-def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: Window) -> str:
+def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: ConvWindow) -> str:
     """As the result: one matrix product for the whole batch."""
     filters, columns, area = static(w.shape[0]), prod(statics(w.shape[1:])), prod(statics(dy.shape[2:]))
     left = g("Reshape", g("Transpose", dy, perm=[0, 2, 3, 1]), g.constant([-1, filters]))
@@ -137,7 +137,7 @@ def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: Window
     return g("Col2Im", by_image, g.constant(image), g.constant(v.kernel), **how)
 
 
-def _kernel_gradient(g: Graph, image: Value, result: Value, w: Value, v: Window) -> str:
+def _kernel_gradient(g: Graph, image: Value, result: Value, w: Value, v: ConvWindow) -> str:
     if v.groups > 1:
         return _by_convolution(g, image, result, v)
     filters, shape = static(result.shape[1]), g.constant(statics([result.shape[1], image.shape[1], *v.kernel]))
@@ -151,7 +151,7 @@ def _kernel_gradient(g: Graph, image: Value, result: Value, w: Value, v: Window)
     return g("Reshape", _by_products(g, image, result, v), shape)
 
 
-def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
+def _by_products(g: Graph, image: Value, result: Value, v: ConvWindow) -> str:
     """Matrix products of dy with what each place of the kernel saw, contracted over area and batch.
 
     Where channels are few, the places of a row of the kernel share one product; where they are very few, several rows
@@ -196,7 +196,7 @@ def _matrix(g: Graph, rows: Sequence[str], width: int) -> str:
     return g("Reshape", seen, g.constant([width * len(rows), -1]))
 
 
-def _columns(g: Graph, image: Value, reach: list[int], v: Window) -> str:
+def _columns(g: Graph, image: Value, reach: list[int], v: ConvWindow) -> str:
     """What each place of each channel's kernel saw, as the rows of a matrix."""
     source, channels = _batch_last(g, image, v), static(image.shape[1])
     one = g.constant([channels, 1, -1])
@@ -204,7 +204,7 @@ def _columns(g: Graph, image: Value, reach: list[int], v: Window) -> str:
     return g("Reshape", g("Concat", *rows, axis=1), g.constant([channels * len(rows), -1]))
 
 
-def _batch_last(g: Graph, image: Value, v: Window) -> str:
+def _batch_last(g: Graph, image: Value, v: ConvWindow) -> str:
     """The padded image with its batch as the last axis, so that what a place sees of it lies in large blocks."""
     source = g("Transpose", image, perm=[1, *range(2, image.ndim), 0])
     return g("Pad", source, g.constant([0, *v.padding, 0] * 2)) if any(v.padding) else source
@@ -215,20 +215,20 @@ def _places(kernel: list[int]) -> list[dict[int, int]]:
     return [dict(enumerate(place)) for place in product(*(range(k) for k in kernel))]
 
 
-def _seen(g: Graph, source: str, reach: list[int], v: Window, at: dict[int, int]) -> str:
+def _seen(g: Graph, source: str, reach: list[int], v: ConvWindow, at: dict[int, int]) -> str:
     """What a place of the kernel sees of the image, along the axes that are told."""
     start = [place * v.dilation[axis] for axis, place in at.items()]
     end = [s + (reach[axis] - 1) * v.stride[axis] + 1 for s, axis in zip(start, at, strict=True)]
     return g.slice(source, [1 + axis for axis in at], start, end, [v.stride[axis] for axis in at])
 
 
-def _by_convolution(g: Graph, image: Value, result: Value, v: Window) -> str:
+def _by_convolution(g: Graph, image: Value, result: Value, v: ConvWindow) -> str:
     channels = static(image.shape[1]) // v.groups
     n, size, reach = len(v.kernel), statics(image.shape[2:]), statics(result.shape[2:])
     split = g("Reshape", image, g.constant([-1, v.groups, channels, *size]))
     turned = g("Transpose", split, perm=[2, 1, 0, *range(3, 3 + n)])
     source = g("Reshape", turned, g.constant([channels, -1, *size]))
-    exchanged = Window(reach, v.dilation, v.padding, v.stride, v.groups)
+    exchanged = ConvWindow(reach, v.dilation, v.padding, v.stride, v.groups)
     dw = g("Conv", source, g.swap(result, result.ndim), **exchanged.attributes())
     kernel = [
         (i + 2 * p - s * (r - 1) - 1) // d + 1

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from onnx import numpy_helper
 
-from edgefl.learn.models.onnx.graph import NUMPY_TYPES, ONNX_TYPES, Graph, Noise, Number, Value
+from edgefl.learn.models.onnx.graph import NUMPY_TYPES, ONNX_TYPES, DropoutMask, Graph, Number, Value
 from edgefl.learn.models.onnx.rules import RULES, Rule, aten, on
 from edgefl.learn.models.onnx.sizes import is_symbolic, same, static, statics
 
@@ -249,5 +249,5 @@ def _bernoulli(g: Graph, x: Value, p: Any = None, **_: Any) -> str:
 
 def _mask(g: Graph, like: torch.Tensor, keep: float) -> str:
     value = Value(f"mask.{len(g.noise)}", like.to(torch.float32))
-    g.noise.append(Noise(value, keep))
+    g.noise.append(DropoutMask(value, keep))
     return value.name

@@ -1,7 +1,7 @@
 """Rules for pooling.
 
-An average over windows is a matrix along each axis, so the general case, whatever the padding, rounding or overlap,
-is two matrix products and its gradient the same with the matrices transposed; the plain cases take faster ways.
+An average over windows is a matrix along each axis. So the general case, with any padding, rounding or overlap, is two
+matrix products, and its gradient the same with the matrices transposed; the plain cases take faster ways.
 """
 # ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
@@ -24,7 +24,7 @@ PLACES = "@places"  # after a result's name: stands for the indices of its maxim
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PoolWindow:
     """How a maximum walks over the last two axes of an image."""
 
     kernel: list[int]
@@ -43,9 +43,9 @@ class Window:
         return plain and all(i % k == 0 for i, k in zip(size, self.kernel, strict=True))
 
 
-def _window(kernel: Dims, stride: Dims, padding: Dims, dilation: Dims) -> Window:
+def _window(kernel: Dims, stride: Dims, padding: Dims, dilation: Dims) -> PoolWindow:
     k = spread(kernel, 2)
-    return Window(k, spread(stride, 2) if len(stride) else k, spread(padding, 2), spread(dilation, 2))
+    return PoolWindow(k, spread(stride, 2) if len(stride) else k, spread(padding, 2), spread(dilation, 2))
 
 
 @on(aten.max_pool2d_with_indices.default)

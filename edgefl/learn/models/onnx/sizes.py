@@ -1,7 +1,7 @@
 """Sizes of traced tensors: plain numbers, or symbols that stand for the batch size.
 
-Comparing or converting a symbol would quietly fix the batch size to the example's, so it is done here and nowhere
-else: sizes are compared as text, and a symbol is never turned into a number.
+To compare or convert a symbol would silently fix the batch size to that of the example. So only this file works with
+symbols: it compares sizes as text, and never turns a symbol into a number.
 """
 
 from collections.abc import Iterable

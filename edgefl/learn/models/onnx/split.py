@@ -17,14 +17,14 @@ VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Identity", "Shape", "ConstantOfShap
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GraphPart:
     """Some nodes of a graph, and the names they take from elsewhere."""
 
     nodes: list[Node]
     inputs: set[str]
 
 
-def needed(nodes: Sequence[Node], outputs: Iterable[str], given: set[str]) -> Part:
+def needed(nodes: Sequence[Node], outputs: Iterable[str], given: set[str]) -> GraphPart:
     """The nodes that these outputs need, where the `given` names come from elsewhere."""
     names = set(outputs)
     kept = []
@@ -33,10 +33,10 @@ def needed(nodes: Sequence[Node], outputs: Iterable[str], given: set[str]) -> Pa
             kept.append(node)
             names.update(node.uses)
     produced = {o for node in kept for o in node.outputs}
-    return Part(kept[::-1], names - produced)
+    return GraphPart(kept[::-1], names - produced)
 
 
-def cut(g: Graph, first: Sequence[str], second: Sequence[str]) -> tuple[Part, Part, list[str]]:
+def cut(g: Graph, first: Sequence[str], second: Sequence[str]) -> tuple[GraphPart, GraphPart, list[str]]:
     """The part that gives `first`, the part that gives `second`, and the names the one hands over to the other."""
     whole = needed(g.nodes, second, set())
     early = {o for node in whole.nodes for o in node.outputs if o in g.ahead}
@@ -82,7 +82,7 @@ def model(graph: GraphProto) -> ModelProto:
 
 def assemble(
     g: Graph,
-    part: Part,
+    part: GraphPart,
     known: dict[str, ValueInfoProto],
     outputs: Sequence[tuple[str, Value]],
     handed: Sequence[str] = (),

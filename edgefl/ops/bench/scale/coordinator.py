@@ -20,7 +20,7 @@ from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import RunError
 from edgefl.base.events import Asked, Fact, Lost, Round
-from edgefl.job.config.schema import Run
+from edgefl.job.config.schema import RunSection
 from edgefl.job.run.job import Job, RunState
 from edgefl.ops.bench.empty_jobs import still_job, unjudged
 from edgefl.ops.bench.line import serve
@@ -30,7 +30,7 @@ from edgefl.wire.address import Address, parse
 from edgefl.wire.opening import open_transport
 
 
-class Server:
+class ScaleCoordinator:
     """Plays a run for each order; agents know the folder's signer from the first one on."""
 
     def __init__(self, address: Address, clients: int, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Server:
     def play(self, order: dict[str, Any], mark: Callable[[], None]) -> dict[str, int]:
         """One run; how often a device was asked again, and how often one was lost."""
         name, rounds = f"bench-{uuid.uuid4().hex[:8]}", order["rounds"]
-        job = unjudged(self.job(name, order), Run(name=name, rounds=rounds))
+        job = unjudged(self.job(name, order), RunSection(name=name, rounds=rounds))
         asked, lost = list[int](), list[str]()
 
         def tell(fact: Fact) -> None:
@@ -72,7 +72,7 @@ class Server:
             raise RunError(f"after {rounds} rounds every parameter should be {rounds}: an answer was lost")
 
 
-def main(kind: type[Server], url: str, line: str, clients: str, folder: str) -> None:
+def main(kind: type[ScaleCoordinator], url: str, line: str, clients: str, folder: str) -> None:
     """Serve until the other end of the line closes."""
     logs.set_up("warning")
     resident_memory.one_heap(2 * HELD)
@@ -82,4 +82,4 @@ def main(kind: type[Server], url: str, line: str, clients: str, folder: str) -> 
 
 
 if __name__ == "__main__":
-    main(Server, *sys.argv[1:])
+    main(ScaleCoordinator, *sys.argv[1:])

@@ -19,13 +19,13 @@ from edgefl.system import logs, resident_memory
 from edgefl.system.background import Crashed, Put, Work
 from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import LONGEST, Reactor, Woken
+from edgefl.system.reactor import LONGEST, DeadlineReached, Reactor
 from edgefl.wire.address import parse
 from edgefl.wire.opening import open_transport
 from edgefl.wire.wiring import Wiring
 
 
-class Shared:
+class SharedBackground:
     """A Background of one device: its work is done by the thread of all."""
 
     def __init__(self, pool: ThreadPoolExecutor, put: Put) -> None:
@@ -68,7 +68,7 @@ class Crowd:
                 moment, i = heappop(self.wakings)
                 if self.deadlines[i] == moment:
                     self.deadlines[i] = None
-                    self._handle(i, Woken())
+                    self._handle(i, DeadlineReached())
 
     def _handle(self, i: int, event: Any) -> None:
         if i in self.alive:
@@ -108,7 +108,7 @@ def main(url: str, first: int, count: int) -> None:
         name = f"device-{first + i:04d}"
         return Agent(
             DeviceIdentity(name, "bench", "none"),
-            Wiring(open_transport(address, name, suffix=False), clock, Shared(pool, put), put),
+            Wiring(open_transport(address, name, suffix=False), clock, SharedBackground(pool, put), put),
             MemoryDisk(),
             TrainingSetup(NOTHING, lambda manifest, _: Blank(manifest.layout.layout())),
         )

@@ -9,11 +9,11 @@ from statistics import median
 import psutil
 
 from edgefl.base.errors import RunError
-from edgefl.lab.planning.costs import Measured
+from edgefl.lab.planning.costs import MeasuredRound
 from edgefl.ops.bench.own_broker import started_broker
 from edgefl.ops.bench.scale.losses import Losses
 from edgefl.ops.bench.scale.points import Point, in_order
-from edgefl.ops.bench.server import Server, pid, start
+from edgefl.ops.bench.server import BenchServer, pid, start
 from edgefl.system.processes import Child, python
 from edgefl.wire.address import Address
 
@@ -26,7 +26,7 @@ def measure(
     folder: Path,
     say: Callable[[str], None],
     dropped: Callable[[int | None], None] | None = None,
-) -> Iterator[Measured]:
+) -> Iterator[MeasuredRound]:
     """Every point as soon as it is known; points of one size of fleet share its devices and its broker.
 
     `dropped`, if given, hears of each broker how many messages it could not keep, if it tells; that takes seconds.
@@ -53,7 +53,7 @@ def _crowd(address: Address, first: int, count: int) -> list[str]:
     return python("edgefl.ops.bench.scale.crowd", str(address), str(first), str(count))
 
 
-def _point(point: Point, address: Address, served_by: int, crowds: Sequence[Child], folder: Path) -> Measured:
+def _point(point: Point, address: Address, served_by: int, crowds: Sequence[Child], folder: Path) -> MeasuredRound:
     with ExitStack() as until_done:
         home = folder.parent  # whose key the devices have learnt to trust
 
@@ -61,7 +61,7 @@ def _point(point: Point, address: Address, served_by: int, crowds: Sequence[Chil
             options = str(address), str(line), str(point.devices), str(home)
             return python("edgefl.ops.bench.scale.coordinator", *options)
 
-        server = Server(f"{point.devices} devices", command, folder, until_done)
+        server = BenchServer(f"{point.devices} devices", command, folder, until_done)
         coordinator, devices = pid(server.child), [pid(crowd) for crowd in crowds]
         rounds, broker = SETTLING + point.rounds, psutil.Process(served_by)
         order = {
@@ -86,7 +86,7 @@ def _point(point: Point, address: Address, served_by: int, crowds: Sequence[Chil
         counted[-1].since(counted[0], pids) / point.rounds for pids in ([coordinator], [served_by], devices)
     )
     came, went = ((after - before) / point.rounds for before, after in zip(*passed, strict=True))
-    return Measured(
+    return MeasuredRound(
         devices=point.devices,
         cohort=point.cohort,
         params=point.params,

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from edgefl.base.errors import ConfigError
-from edgefl.lab.planning.costs import QUANTITIES, TERMS, Costs, Measured
+from edgefl.lab.planning.costs import QUANTITIES, TERMS, Costs, MeasuredRound
 from edgefl.ops.bench.report import heading
 
 NAMES = {
@@ -24,7 +24,7 @@ HEAD = (
 )
 
 
-def cells(points: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
+def cells(points: Sequence[MeasuredRound]) -> Iterator[tuple[str, ...]]:
     """A line for each point; CPU of a device and bytes are those of one answer."""
     yield HEAD
     for point in points:
@@ -93,10 +93,10 @@ def _growth(costs: Costs) -> str:
     return f" At {last.devices:,} devices an answer has {times:.2f} times the bytes that it has at {first.devices:,}."
 
 
-def complete(points: Sequence[Measured], dropped: int | None) -> str:
+def complete(points: Sequence[MeasuredRound], dropped: int | None) -> str:
     """What was lost, in words; every answer was merged, or there would be no points."""
     again, lost = sum(point.asked_again for point in points), sum(point.lost for point in points)
-    broker = "did not tell how many messages it dropped" if dropped is None else f"dropped {dropped} messages"
+    broker = "did not report how many messages it dropped" if dropped is None else f"dropped {dropped} messages"
     return (
         "Every answer of every round was merged: each device adds one to every parameter, and the model is checked in"
         f" the end. Devices were lost {lost} times, and {again} more were asked than the rounds' cohorts have: the same"

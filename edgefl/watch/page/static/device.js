@@ -56,7 +56,7 @@ function draw({ device, story, turns }, state) {
 
 function begin() {
   const place = h("div"), facts = h("dl", { class: "facts" }), story = h("ul", { class: "story" });
-  const nothing = h("p", { class: "hint" }, "Nothing is told of it.");
+  const nothing = h("p", { class: "hint" }, "The journal has nothing about it.");
   byId("device-body").replaceChildren(facts, place, h("h3", {}, "What happened, the latest first"), story, nothing);
   const chart = new Chart(place, {
     id: "turns", title: "How long its answers took", format: duration, range: fromZero, sync: "device", height: 170,

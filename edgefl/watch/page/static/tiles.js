@@ -29,7 +29,7 @@ function tiles(state) {
 function figures(run, last, before) {
   if (!last) {
     const blind = run.evaluating && !run.evaluating.samples;
-    return [{ id: "accuracy", title: "Accuracy", value: "–", under: blind ? "nobody has looked yet" : "after the first round" }];
+    return [{ id: "accuracy", title: "Accuracy", value: "–", under: blind ? "not evaluated yet" : "after the first round" }];
   }
   const where = Object.keys(last.scores).length ? "" : " on devices";
   return scoreNames([last]).filter((name) => scored(name)(last) !== null).map((name) => {
@@ -58,7 +58,7 @@ function change(name, value, earlier) {
 function worst(row) {
   const value = row?.evaluated.worst_tenth ?? null;
   if (value === null) return [];
-  const under = `of ${plural(row.evaluated.devices, "device")} that looked`;
+  const under = `of ${plural(row.evaluated.devices, "device")} that evaluated it`;
   const chief = scoreNames([row]).find((name) => name !== "loss");
   return [{ id: "worst", title: "Worst tenth", value: scoreFormat(chief)(value), raw: value, under }];
 }
