@@ -24,7 +24,7 @@ PATIENCE = 40.0  # seconds for an answer
 LARGEST = 32 << 20  # bytes of an answer
 
 
-class _NoRedirection(HTTPRedirectHandler):
+class _SameAddress(HTTPRedirectHandler):
     """A token is for one address."""
 
     def redirect_request(self, *_: Any) -> None:
@@ -37,7 +37,7 @@ class ServerClient:
     def __init__(self, url: str, token: str, authority: Path | None = None) -> None:
         self.url, self._token = url.rstrip("/"), token
         context = ssl.create_default_context(cafile=str(authority) if authority else None)
-        self._opener = build_opener(_NoRedirection, HTTPSHandler(context=context))
+        self._opener = build_opener(_SameAddress, HTTPSHandler(context=context))
 
     def get(self, path: str, **query: Any) -> Any:
         """What stands there."""

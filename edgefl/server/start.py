@@ -33,7 +33,7 @@ from edgefl.server.people import People
 from edgefl.server.server_file import ServerFile
 from edgefl.server.shell.coordinators import CoordinatorProcesses
 from edgefl.server.shell.fleet import FleetService
-from edgefl.server.shell.service import Ask, OfFleet, Server, ServerStopped, Surroundings
+from edgefl.server.shell.service import OfFleet, Server, ServerCall, ServerStopped, Surroundings
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
@@ -82,7 +82,7 @@ class Host:
     def ask(self, call: Callable[[Server], T]) -> T:
         """Have this done in the server's turn, from any thread but its own; raise what it raises."""
         reply: Future[T] = Future()
-        self.turns.put(Ask(call, reply))
+        self.turns.put(ServerCall(call, reply))
         return reply.result(PATIENCE)
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ from edgefl.base.records import replace
 from edgefl.server.decide import runs
 from edgefl.server.decide.runs import ServerState, _Turn
 from edgefl.server.durable import queue_file
-from edgefl.server.durable.rows import Rows
+from edgefl.server.durable.rows import RowStore
 from edgefl.server.shell.service import Server
 from tools.failing_disk import FailingDisk
 
@@ -28,15 +28,15 @@ def _rows_not_synced() -> Change:
 
 
 def _full_disk_ignored() -> Change:
-    write = Rows.write
+    write = RowStore.write
 
-    def careless(self: Rows, changes: Any) -> None:
+    def careless(self: RowStore, changes: Any) -> None:
         try:
             write(self, changes)
         except StoreError:
             return
 
-    return Rows, "write", careless
+    return RowStore, "write", careless
 
 
 def _requests_forgotten() -> Change:

@@ -13,7 +13,7 @@ from edgefl.base.errors import EdgeflError
 from edgefl.server.decide.runs import QueuedRun
 from edgefl.server.decide.vocabulary import Recurring, ScheduleChanged
 from edgefl.server.durable import queue_file
-from edgefl.server.durable.rows import Rows
+from edgefl.server.durable.rows import RowStore
 from tools.chaos_server.machine import Broken, VirtualServer, run_of
 
 DAY, HOUR = 86_400.0, 3600.0
@@ -254,7 +254,7 @@ class _Play:
         if (
             self.looks % LOOKS == 0
             and not server.pending
-            and queue_file.read(Rows(self.machine.disk), AT_ONCE) != state
+            and queue_file.read(RowStore(self.machine.disk), AT_ONCE) != state
         ):
             raise Broken("what is on the disk is not what the server knows")
 

@@ -52,7 +52,7 @@ class DeviceBarred:
 
 
 @dataclass(frozen=True, slots=True)
-class MembersRead:
+class FleetMembersRead:
     """Who belongs to the fleet, and whose certificate has ended (when, and the remedy)."""
 
     now: float
@@ -82,7 +82,7 @@ class GraceOver:
     now: float
 
 
-PresenceEvent: TypeAlias = DeviceAnnounced | DeviceBarred | MembersRead | BrokerBack | BrokerGone | GraceOver
+PresenceEvent: TypeAlias = DeviceAnnounced | DeviceBarred | FleetMembersRead | BrokerBack | BrokerGone | GraceOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def step(  # noqa: PLR0911  one event, one case
                 return state, ()
             refused = events.Refused(device, event.code, reason, barred=True, version=event.version, host=event.host)
             return replace(state, barred={**state.barred, device: reason}), (refused,)
-        case MembersRead():
+        case FleetMembersRead():
             return _members(state, event)
         case BrokerBack(now=now):
             there = frozenset(name for name, status in state.devices.items() if status.online or status.trouble)
@@ -160,7 +160,7 @@ def _said(state: PresenceState, event: DeviceAnnounced) -> tuple[PresenceState, 
     return after, (*facts, *vitals)
 
 
-def _members(state: PresenceState, event: MembersRead) -> tuple[PresenceState, tuple[Fact, ...]]:
+def _members(state: PresenceState, event: FleetMembersRead) -> tuple[PresenceState, tuple[Fact, ...]]:
     facts: list[Fact] = []
     if event.devices != state.members:
         facts.append(events.Enrolled(event.devices))

@@ -9,13 +9,13 @@ from pydantic import TypeAdapter, ValidationError
 from edgefl.base.errors import StoreError
 from edgefl.server.decide.runs import QueuedRun, RunSchedule, ServerState
 from edgefl.server.decide.vocabulary import Fact
-from edgefl.server.durable.rows import Changes, Row, Rows
+from edgefl.server.durable.rows import Changes, Row, RowStore
 
 RUNS, SCHEDULES, QUEUE = "runs", "schedules", "queue"
 FACTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Fact)}
 
 
-def read(rows: Rows, at_once: int) -> ServerState:
+def read(rows: RowStore, at_once: int) -> ServerState:
     """The state that was written last."""
     queue = rows.tables.get(QUEUE, {}).get(QUEUE, {})
     try:

@@ -25,7 +25,7 @@ Row: TypeAlias = dict[str, Any]  # what JSON can say
 Changes: TypeAlias = Mapping[str, Mapping[str, Row | None]]  # by table and key; None: the row is gone
 
 
-class Rows:
+class RowStore:
     """The tables of one server; read once, at its start."""
 
     def __init__(self, disk: Disk) -> None:

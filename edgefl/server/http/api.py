@@ -79,7 +79,7 @@ class Operations(Protocol):
         ...
 
 
-class Refusal(Exception):  # noqa: N818 - what it is
+class ApiRefusal(Exception):  # noqa: N818 - what it is
     """An answer other than 2xx."""
 
     def __init__(self, status: int, error: str) -> None:
@@ -98,7 +98,7 @@ def application(operations: Operations) -> FastAPI:
         description="Runs, schedules, devices and the audit log of one edgefl server.",
     )
     app.include_router(_routes(operations))
-    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(ApiRefusal, _refused)
     app.add_exception_handler(EdgeflError, _failed)
     app.add_exception_handler(NoAnswer, _no_answer)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -116,9 +116,9 @@ def _principal(role: Role) -> Callable[[Request], Principal]:
     def asked_by(request: Request) -> Principal:
         principal: Principal | None = request.scope.get(PRINCIPAL)
         if principal is None:
-            raise Refusal(401, "a token is needed")
+            raise ApiRefusal(401, "a token is needed")
         if not principal.may(role):
-            raise Refusal(403, f"'{principal.name}' is {principal.role}; this is for {role}s")
+            raise ApiRefusal(403, f"'{principal.name}' is {principal.role}; this is for {role}s")
         return principal
 
     return asked_by
@@ -139,7 +139,7 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
         origin = request.client.host if request.client else ""
         try:
             yield about
-        except (Refusal, EdgeflError) as error:
+        except (ApiRefusal, EdgeflError) as error:
             refused = Deed(principal.name, what, origin, about["fleet"], about["subject"], "refused", str(error))
             _write(operations, refused)
             raise
@@ -151,7 +151,7 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
     def one_run(principal: Principal, name: str, known: ServerState) -> QueuedRun:
         run = known.runs.get(name)
         if run is None or not principal.sees(run.submission.fleet):
-            raise Refusal(404, f"there is no run '{name}' here")
+            raise ApiRefusal(404, f"there is no run '{name}' here")
         return run
 
     def may_change(principal: Principal, name: str) -> str:
@@ -160,7 +160,7 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
         schedule = known.schedules.get(name)
         if schedule is not None and name not in known.runs:
             if not principal.sees(schedule.submission.fleet):
-                raise Refusal(404, f"there is no run '{name}' here")
+                raise ApiRefusal(404, f"there is no run '{name}' here")
             return schedule.submission.fleet
         return one_run(principal, name, known).submission.fleet
 
@@ -176,13 +176,13 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
         admin = principal.may("admin")
         with audited(request, principal, "run.submit") as about:
             if new.beside and not admin:
-                raise Refusal(403, "a folder on the server's disk is for admins to name")
+                raise ApiRefusal(403, "a folder on the server's disk is for admins to name")
             submission = submitting.submission_of(
                 new.run_file, new.sets, operations.folder, beside=new.beside, priority=new.priority, code=admin
             )
             about |= {"subject": submission.name, "fleet": submission.fleet}
             if not principal.sees(submission.fleet):
-                raise Refusal(404, f"there is no fleet '{submission.fleet}' here")
+                raise ApiRefusal(404, f"there is no fleet '{submission.fleet}' here")
             name = operations.ask(lambda server: server.submit(new.request, submission, principal.name))
         return Submitted(name=name, kind="schedule" if submission.recurring else "run")
 
@@ -196,22 +196,22 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
         one_run(principal, name, state())
         return LogLines(lines=tuple(_last_lines(operations.log_of(name), lines)))
 
-    def wish(request: Request, principal: Principal, name: str, wanted: Wish) -> None:
-        with audited(request, principal, f"run.{wanted}", name) as about:
+    def carry_out(request: Request, principal: Principal, name: str, wish: Wish) -> None:
+        with audited(request, principal, f"run.{wish}", name) as about:
             about["fleet"] = may_change(principal, name)
-            operations.ask(lambda server: server.wish(name, wanted, principal.name))
+            operations.ask(lambda server: server.wish(name, wish, principal.name))
 
     @routes.post("/runs/{name}/pause", status_code=204, summary="Stop a run for now, or a schedule.")
     def pause(request: Request, principal: Operator, name: RunName) -> None:
-        wish(request, principal, name, "pause")
+        carry_out(request, principal, name, "pause")
 
     @routes.post("/runs/{name}/resume", status_code=204, summary="Let a paused run, or schedule, go on.")
     def resume(request: Request, principal: Operator, name: RunName) -> None:
-        wish(request, principal, name, "resume")
+        carry_out(request, principal, name, "resume")
 
     @routes.post("/runs/{name}/cancel", status_code=204, summary="End a run for good; remove a schedule.")
     def cancel(request: Request, principal: Operator, name: RunName) -> None:
-        wish(request, principal, name, "cancel")
+        carry_out(request, principal, name, "cancel")
 
     @routes.put("/runs/{name}/priority", status_code=204, summary="Let a run go before others, or after.")
     def prioritise(request: Request, principal: Operator, name: RunName, new: Priority) -> None:
@@ -220,9 +220,9 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
             operations.ask(lambda server: server.prioritise(name, new.priority, principal.name))
 
     @routes.post("/prune", summary="Delete the folders of finished runs, but for the newest.")
-    def prune(request: Request, principal: Admin, wanted: Prune) -> Pruning:
-        with audited(request, principal, "run.prune", str(wanted.keep)):
-            deleted = operations.ask(lambda server: server.prune(wanted.keep, principal.name))
+    def prune(request: Request, principal: Admin, body: Prune) -> Pruning:
+        with audited(request, principal, "run.prune", str(body.keep)):
+            deleted = operations.ask(lambda server: server.prune(body.keep, principal.name))
         return Pruning(deleted=tuple(deleted))
 
     @routes.get("/schedules", summary="All schedules.")
@@ -251,14 +251,14 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
     def list_devices(principal: Viewer, fleet: FleetParameter) -> tuple[DeviceInfo, ...]:
         feed = operations.feeds.get(fleet)
         if feed is None or not principal.sees(fleet):
-            raise Refusal(404, f"there is no fleet '{fleet}' here")
+            raise ApiRefusal(404, f"there is no fleet '{fleet}' here")
         rows = feed.look(lambda overview: [device_info(row) for row in overview.devices.values()])
         return tuple(sorted(rows, key=lambda row: row.name))
 
     @routes.get("/audit", summary="Who did what: the newest lines, and whether the log is whole.")
     def read_audit(principal: Admin, lines: Annotated[int, Query(ge=1, le=MOST_LINES)] = 200) -> AuditLines:
         if principal.fleets:
-            raise Refusal(403, "the audit log is of all fleets of this server")
+            raise ApiRefusal(403, "the audit log is of all fleets of this server")
         book = operations.audit
         fault = audit.verify(book.disk, book.signer.key)
         return AuditLines(head=str(book.head()), fault=fault, entries=tuple(book.entries())[-lines:])
@@ -287,7 +287,7 @@ def _last_lines(path: Path, count: int) -> list[str]:
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refusal)  # noqa: S101 - it is registered for these
+    assert isinstance(error, ApiRefusal)  # noqa: S101 - it is registered for these
     return JSONResponse({"error": error.error}, error.status)
 
 

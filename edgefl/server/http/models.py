@@ -14,13 +14,13 @@ from edgefl.wire.topics import NAME
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """What all of them share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NewRun(Model):
+class NewRun(ApiModel):
     """A run file that is handed over."""
 
     run_file: Annotated[str, Field(max_length=1 << 20, description="The run file (TOML).")]
@@ -36,7 +36,7 @@ class NewRun(Model):
     ] = ""
 
 
-class RunInfo(Model):
+class RunInfo(ApiModel):
     """A run of this server."""
 
     name: str
@@ -53,7 +53,7 @@ class RunInfo(Model):
     position: Annotated[int | None, Field(description="In the queue, from 1; none if it does not wait.")] = None
 
 
-class ScheduleInfo(Model):
+class ScheduleInfo(ApiModel):
     """A run file that is started again and again."""
 
     name: str
@@ -69,38 +69,38 @@ class ScheduleInfo(Model):
     last_run: str | None
 
 
-class Submitted(Model):
+class Submitted(ApiModel):
     """What became of a run file."""
 
     name: str
     kind: Literal["run", "schedule"]
 
 
-class Priority(Model):
+class Priority(ApiModel):
     """Larger numbers go first."""
 
     priority: Annotated[int, Field(ge=-1000, le=1000)]
 
 
-class Prune(Model):
+class Prune(ApiModel):
     """How many finished runs are kept, of those that no schedule has started."""
 
     keep: Annotated[int, Field(ge=0, le=100_000)]
 
 
-class Pruning(Model):
+class Pruning(ApiModel):
     """The runs whose folders are deleted."""
 
     deleted: tuple[str, ...]
 
 
-class LogLines(Model):
+class LogLines(ApiModel):
     """The end of what a run's coordinator has written."""
 
     lines: tuple[str, ...]
 
 
-class FleetInfo(Model):
+class FleetInfo(ApiModel):
     """A fleet of this server."""
 
     name: str
@@ -110,7 +110,7 @@ class FleetInfo(Model):
     samples: int
 
 
-class DeviceInfo(Model):
+class DeviceInfo(ApiModel):
     """A device of a fleet, as the server sees it."""
 
     name: str
@@ -126,13 +126,13 @@ class DeviceInfo(Model):
     data_trouble: str
 
 
-class Problem(Model):
+class Problem(ApiModel):
     """Why a request was not carried out, and what to do."""
 
     error: str
 
 
-class AuditLines(Model):
+class AuditLines(ApiModel):
     """Lines of the audit log, the newest last; `fault` says what is wrong with the log, if anything is."""
 
     head: str

@@ -25,8 +25,8 @@ from edgefl.server.decide.presence import (
     DeviceAnnounced,
     DeviceBarred,
     DeviceStatus,
+    FleetMembersRead,
     GraceOver,
-    MembersRead,
 )
 from edgefl.wire import chunks, topics
 from edgefl.wire.messages import (
@@ -215,7 +215,7 @@ class FleetService:
     def _look_at_members(self, now: float) -> None:
         devices, expired = self.keys.enrolled()
         if devices != self.state.members or {name for name, _, _ in expired} != self.state.expired:
-            self._feed(MembersRead(now, devices, expired))
+            self._feed(FleetMembersRead(now, devices, expired))
 
     def _feed(self, event: presence.PresenceEvent) -> None:
         self.state, facts = presence.step(self.state, event)

@@ -1,6 +1,6 @@
 """The server's shell: it carries out what `decide/runs.py` decides. One event at a time; nothing waits here.
 
-    API, command line ── Ask ──┐
+    API, command line ── ServerCall ──┐
     processes ── ProcessEnded ─┼─▶ handle(event) ──▶ step ──▶ rows on disk ──▶ actions performed, facts told
     fleets ── OfFleet ─────────┘
 
@@ -43,7 +43,7 @@ from edgefl.server.decide.vocabulary import (
     Wish,
 )
 from edgefl.server.durable import queue_file
-from edgefl.server.durable.rows import Rows
+from edgefl.server.durable.rows import RowStore
 from edgefl.server.shell.coordinators import Coordinators, ProcessEnded
 from edgefl.server.shell.fleet import FleetService
 from edgefl.system.background import Background
@@ -68,7 +68,7 @@ class OfFleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ServerCall:
     """Something to be done in the server's turn, and where the answer goes."""
 
     call: "Callable[[Server], Any]"
@@ -105,7 +105,7 @@ class Server:
 
     def __init__(self, around: Surroundings, fleets: Mapping[str, FleetService], *, at_once: int = 2) -> None:
         self.around, self.fleets = around, fleets
-        self.clock, self.rows = around.clock, Rows(around.disk)
+        self.clock, self.rows = around.clock, RowStore(around.disk)
         self.state: ServerState = queue_file.read(self.rows, at_once)
         self.sequence = int(self.rows.tables.get(META, {}).get(META, {}).get("sequence", 0))
         self.pending: deque[Event] = deque()
@@ -134,7 +134,7 @@ class Server:
                     log.warning("the folder of a run cannot be deleted run=%s why=%s", name, error)
                 else:
                     self.feed(FolderDeleted(self.clock.now(), self.clock.wall(), name))
-            case Ask(call, reply):
+            case ServerCall(call, reply):
                 _answer(reply, lambda: call(self))
             case DeadlineReached():
                 self._woken()

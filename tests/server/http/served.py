@@ -43,9 +43,9 @@ class Around:
 
 
 def _ask(call, reply):
-    from edgefl.server.shell.service import Ask
+    from edgefl.server.shell.service import ServerCall
 
-    return Ask(call, reply)
+    return ServerCall(call, reply)
 
 
 class Client:
