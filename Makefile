@@ -53,6 +53,8 @@ chaos: $(READY)
 # 2,000 simulated fleets in which everything goes wrong, and bugs planted for them to find; minutes. Writes docs/results/simulation.md.
 dst: $(READY)
 	$(RUN)/python -m tools.chaos --seeds 2000 --report docs/results/simulation.md
+	$(RUN)/python -m tools.chaos_server --seeds 300 --workers 2
+	$(RUN)/python -m tools.chaos_server --seeds 20 --workers 2 --plant all
 
 # Write docs/reference.md again, from the models of run and agent files and the comments beside their fields.
 reference: $(READY)

@@ -29,10 +29,11 @@ from edgefl.job.config.toml_text import written
 from edgefl.learn.algorithms import registry
 from edgefl.learn.selection.registry import SELECTIONS
 from edgefl.learn.training.local import LocalTraining
+from edgefl.server.server_file import ServerFile
 from edgefl.wire import codecs
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
-HEAD = """# Every key of a run file and of an agent file
+HEAD = """# Every key of a run file, of an agent file and of a server file
 
 Made from the program by `make reference`: change the comments there, not this page. `edgefl config show FILE --origin`
 shows what is in force and who set it. A key can be overridden: `--set rounds.quorum=3` is strongest, then the
@@ -65,7 +66,7 @@ class Key(NamedTuple):
 def page() -> str:
     """The whole page."""
     parts = [HEAD]
-    for title, kind in (("Run file", RunFile), ("Agent file", AgentFile)):
+    for title, kind in (("Run file", RunFile), ("Agent file", AgentFile), ("Server file", ServerFile)):
         parts += [f"\n# {title}\n", *_tables(kind, "")]
     return "\n".join(parts)
 

@@ -91,7 +91,7 @@ def remove_user(name: Annotated[str, typer.Argument(help="Who it is.", show_defa
 
 @users.command("list")
 def list_users() -> None:
-    """Everybody with a token."""
+    """List the people who have a token."""
     from edgefl.server.people import People
 
     for name, person in sorted(People(_folder()).all().items()):

@@ -37,7 +37,7 @@ LIMIT = 1 << 20  # bytes of the file
 
 
 class Person(FleetRecord):
-    """Somebody with a token; without `fleets`, for all of them."""
+    """A person with a token; without `fleets`, for all of them."""
 
     role: Role
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # its SHA-256
@@ -90,7 +90,7 @@ class People:
         self._people: dict[str, Person] = {}
 
     def add(self, name: str, role: Role, now: datetime, fleets: tuple[str, ...] = ()) -> str:
-        """Return a new person's token, which nobody can be shown again."""
+        """Add a person and return their token, which cannot be shown again."""
         check_name("name", name)
         people = self.all()
         if name in people:
@@ -107,7 +107,7 @@ class People:
         self._write({other: person for other, person in people.items() if other != name})
 
     def all(self) -> dict[str, Person]:
-        """Everybody, as it stands on disk."""
+        """Return all people by name, as they stand on disk."""
         try:
             status = self.path.stat()
             if (status.st_mtime_ns, status.st_size) != self._stamp:

@@ -16,6 +16,7 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.gateway import GatewayFile
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
+from edgefl.server.server_file import ServerFile
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -90,9 +91,9 @@ def test_every_piece_of_a_file_is_one_that_the_program_reads(page: Path) -> None
 
 
 def readable(table: dict[str, Any], where: str) -> None:
-    """Whether these tables may stand in a run file, in an agent file or in a gateway's."""
-    kinds: tuple[type[RunFile | AgentFile | GatewayFile], ...] = RunFile, AgentFile
-    kinds = (GatewayFile,) if "gateway" in table else kinds
+    """Whether these tables may stand in a run file, in an agent file, a gateway's or a server's."""
+    kinds: tuple[type[RunFile | AgentFile | GatewayFile | ServerFile], ...] = RunFile, AgentFile
+    kinds = (GatewayFile,) if "gateway" in table else (ServerFile,) if "server" in table else kinds
     mistakes = [found for kind in kinds if (found := refused(kind, table))]
     assert len(mistakes) < len(kinds), f"{where}: {mistakes}"
 

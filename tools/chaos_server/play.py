@@ -262,7 +262,7 @@ class _Play:
         now, server = self.machine.process.clock.now(), self.machine.server
         ready = [run for run in waiting if run.again_at is None or run.again_at <= now - 1]
         if ready and alive < AT_ONCE and not server.pending:
-            raise Broken(f"nobody waits beside a free place: '{ready[0].name}' does")
+            raise Broken(f"waits beside a free place: '{ready[0].name}'")
         for run in waiting:
             if run.again_at is not None and run.again_at > now + 700:
                 raise Broken(f"waits for ever: '{run.name}' is to start {run.again_at - now:.0f} s from now")

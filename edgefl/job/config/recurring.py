@@ -19,11 +19,8 @@ class Recurrence(Section):
 
     cron: str  # minute, hour, day of month, month, day of week, as in crontab(5): "0 2 * * *" is every night at two
     zone: str = ""  # the time zone, e.g. "Europe/Berlin"; the server's own unless said
-    from_: Annotated[Literal["last"] | None, Field(alias="from")] = (
-        None  # begin with the model of the last finished one
-    )
-    # Start only if this holds: new_samples (since the last one began), samples (of all devices), devices (online now).
-    when: str = ""
+    from_: Annotated[Literal["last"] | None, Field(alias="from")] = None  # "last": the last finished model
+    when: str = ""  # start only if this holds: new_samples (since the last began), samples, devices (online now)
     missed: Literal["once", "skip"] = "once"  # a time that passed while the server was away: run once, or not at all
 
     @field_validator("cron")

@@ -240,7 +240,7 @@ class FleetService:
             self._told(events.Certificate(device, ends))
 
     def _count(self, code: str, reason: str) -> None:
-        """A message that cannot be used, of nobody in particular: it is counted, and the first of a kind is logged."""
+        """Count a message that cannot be used; log the first of each kind."""
         if code not in self.refused:
             log.warning("ignored a message fleet=%s code=%s why=%s", self.fleet, code, reason)
         self.refused[code] = self.refused.get(code, 0) + 1

@@ -1,4 +1,4 @@
-"""RowStore by table and key: what was written is there after a kill and after a power cut, all of a change or none."""
+"""Rows by table and key: what was written is there after a kill and after a power cut, all of a change or none."""
 
 from contextlib import suppress
 from random import Random
