@@ -16,6 +16,7 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.gateway import GatewayFile
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
+from edgefl.server.server_file import ServerFile
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -90,14 +91,15 @@ def test_every_piece_of_a_file_is_one_that_the_program_reads(page: Path) -> None
 
 
 def readable(table: dict[str, Any], where: str) -> None:
-    """Whether these tables may stand in a run file, in an agent file or in a gateway's."""
-    kinds: tuple[type[RunFile | AgentFile | GatewayFile], ...] = RunFile, AgentFile
+    """Whether these tables may stand in a run file, in an agent file, in a gateway's or in a server's."""
+    kinds: tuple[type[RunFile | AgentFile | GatewayFile | ServerFile], ...] = RunFile, AgentFile
     kinds = (GatewayFile,) if "gateway" in table else kinds
+    kinds = (ServerFile,) if {"server", "alerts"} & table.keys() else kinds
     mistakes = [found for kind in kinds if (found := refused(kind, table))]
     assert len(mistakes) < len(kinds), f"{where}: {mistakes}"
 
 
-def refused(kind: type[RunFile | AgentFile | GatewayFile], table: dict[str, Any]) -> str:
+def refused(kind: type[RunFile | AgentFile | GatewayFile | ServerFile], table: dict[str, Any]) -> str:
     whole = deepcopy(LEAST) | table if kind is RunFile else table
     try:
         parse(kind, whole, "it", environment={})
