@@ -172,3 +172,42 @@ def list_fleets(
         return
     keys = ("name", "broker", "members", "online", "samples")
     table(keys, [[str(row[key]) for key in keys] for row in rows])
+
+
+@app.command("alerts")
+def list_alerts(
+    json: Json = False,
+    server: Annotated[str | None, typer.Option("--server", help="Its address; else the one on this machine.")] = None,
+    token: Annotated[Path | None, typer.Option("--token", help="A file with your token (else EDGEFL_TOKEN).")] = None,
+) -> None:
+    """What needs a person now, and what to do about it."""
+    import json as js
+    from datetime import datetime
+
+    from edgefl.server.client import connect
+
+    rows = connect(server, token).get("/alerts")
+    if json:
+        for row in rows:
+            typer.echo(js.dumps(row))
+        return
+    if not rows:
+        typer.echo("nothing needs a person now")
+    for row in rows:
+        where = f"{row['fleet']}: " if row["fleet"] else ""
+        known = f"  (known to {row['quieted_by']})" if row["quieted_by"] else ""
+        since = datetime.fromisoformat(row["since"]).astimezone()
+        typer.echo(f"{since:%Y-%m-%d %H:%M}  {where}{row['text']}{known}\n    {row['remedy']}\n    id {row['id']}")
+
+
+@app.command("quiet")
+def quiet_alert(
+    alert: Annotated[str, typer.Argument(help="Its id, as `edgefl server alerts` shows it.", show_default=False)],
+    server: Annotated[str | None, typer.Option("--server", help="Its address; else the one on this machine.")] = None,
+    token: Annotated[Path | None, typer.Option("--token", help="A file with your token (else EDGEFL_TOKEN).")] = None,
+) -> None:
+    """Say that you know of an alert: it no longer needs a person, and its end is not told."""
+    from edgefl.server.client import connect, name_in_path
+
+    connect(server, token).post(f"/alerts/{name_in_path(alert)}/quiet")
+    typer.echo("it is known now")

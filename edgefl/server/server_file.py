@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from edgefl.job.config.page import Page
 from edgefl.job.config.section import Section
+from edgefl.server.alert_settings import AlertSettings
 from edgefl.server.people import Proxy, Role
 from edgefl.wire.topics import check_name
 
@@ -56,3 +57,4 @@ class ServerFile(Section):
     server: Serving = Serving()
     page: Page = Page()
     proxy: BehindProxy = BehindProxy()
+    alerts: AlertSettings = AlertSettings()

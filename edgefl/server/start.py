@@ -26,14 +26,17 @@ from edgefl.fleet.administration import DEVICE, FleetAdministration
 from edgefl.fleet.audit import AuditLog, Deed
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
+from edgefl.server import alert_channels
 from edgefl.server import folder as places
 from edgefl.server.decide.vocabulary import Fact, RequestRefused, RunChanged, ScheduleChanged, Submission
 from edgefl.server.http.web import Web
 from edgefl.server.people import People
+from edgefl.server.run_stories import RunStories
 from edgefl.server.server_file import ServerFile
+from edgefl.server.shell.alerts import AlertEquipment
 from edgefl.server.shell.coordinators import CoordinatorProcesses
 from edgefl.server.shell.fleet import FleetService
-from edgefl.server.shell.service import OfFleet, Server, ServerCall, ServerStopped, Surroundings
+from edgefl.server.shell.service import OfAlerts, OfFleet, Server, ServerCall, ServerStopped, Surroundings
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
@@ -75,6 +78,7 @@ class Host:
             coordinators=self.coordinators,
             delete=delete_run,
             tell=self._tell,
+            alerts=self._alerts(),
         )
         fleets = {name: self._fleet(name) for name in file.server.fleets}
         self.server = Server(around, fleets, at_once=file.server.at_once)
@@ -111,9 +115,25 @@ class Host:
         life, lifetime = life_number(self.clock.wall()), DEVICE.total_seconds()
         return FleetService(name, wiring, members, signer, self._tell_of_fleet, life=life, lifetime=lifetime)
 
+    def _alerts(self) -> AlertEquipment:
+        settings = self.file.alerts
+        channels = alert_channels.channels(settings)
+        return AlertEquipment(
+            settings.as_rules(tuple(channels)),
+            channels,
+            looks=Threads(self._put_of_alerts, "alerts"),
+            deliveries={name: Threads(self._put_of_alerts, f"alerts-{name}") for name in channels},
+            look=RunStories(self.folder).look,
+        )
+
+    def _put_of_alerts(self, event: Any) -> None:
+        self.turns.put(OfAlerts(event))
+
     def _tell_of_fleet(self, fleet: str, fact: DeviceFact) -> None:
         self.feeds[fleet].tell(fact)
         self.inventories[fleet](fact)
+        if self.server.alerts is not None:
+            self.server.alerts.hear(fleet, fact)
 
     def log_of(self, run: str) -> Path:
         """Where a run's coordinator writes its log."""

@@ -91,14 +91,15 @@ def test_every_piece_of_a_file_is_one_that_the_program_reads(page: Path) -> None
 
 
 def readable(table: dict[str, Any], where: str) -> None:
-    """Whether these tables may stand in a run file, in an agent file, a gateway's or a server's."""
+    """Whether these tables may stand in a run file, in an agent file, in a gateway's or in a server's."""
     kinds: tuple[type[RunFile | AgentFile | GatewayFile | ServerFile], ...] = RunFile, AgentFile
-    kinds = (GatewayFile,) if "gateway" in table else (ServerFile,) if "server" in table else kinds
+    kinds = (GatewayFile,) if "gateway" in table else kinds
+    kinds = (ServerFile,) if {"server", "alerts"} & table.keys() else kinds
     mistakes = [found for kind in kinds if (found := refused(kind, table))]
     assert len(mistakes) < len(kinds), f"{where}: {mistakes}"
 
 
-def refused(kind: type[RunFile | AgentFile | GatewayFile], table: dict[str, Any]) -> str:
+def refused(kind: type[RunFile | AgentFile | GatewayFile | ServerFile], table: dict[str, Any]) -> str:
     whole = deepcopy(LEAST) | table if kind is RunFile else table
     try:
         parse(kind, whole, "it", environment={})

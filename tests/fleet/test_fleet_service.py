@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mail_server import mail_server
+from receiver import receiving
 from secured_fleet import EDGEFL, free_ports
 
 from edgefl.fleet.audit import AuditLog, verify
@@ -148,3 +150,33 @@ def test_runs_survive_a_server_that_is_killed_and_the_fleet_is_seen_between_them
     assert told.count(("run is finished", "first")) == 1
     assert machine("status", "--json")  # a run's folder is found as before
     machine.waits_for(lambda: online(machine))
+
+
+ALERTS = """
+[alerts]
+away = "1s"
+[alerts.mail]
+host = "127.0.0.1"
+port = {port}
+tls = "none"
+from = "edgefl@example.org"
+to = ["ann@example.org"]
+[[alerts.webhook]]
+url = "{url}"
+"""
+
+
+def test_a_device_that_goes_away_is_told_once_by_mail_and_webhook_over_a_kill(machine: Machine) -> None:
+    with mail_server() as mail, receiving() as hook:
+        (machine.home / "server.toml").write_text(ALERTS.format(port=mail.port, url=hook.url))
+        server = machine.start("server", "start", "server.toml")
+        machine.devices()
+        machine.waits_for(lambda: online(machine))
+        machine.running[-1].kill()  # d2
+        machine.waits_for(lambda: bool(mail.mails and hook.calls), 240.0)
+        server.kill()
+        server.wait()
+        machine.start("server", "start", "server.toml")
+        machine.waits_for(lambda: "d2 has been away for" in machine("server", "alerts"))
+        assert [one["Subject"].startswith("edgefl: fleet 'default': d2 has been away") for one in mail.mails] == [True]
+        assert [one["data"]["alerts"][0]["subject"] for one in hook.messages()] == ["d2"]

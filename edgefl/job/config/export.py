@@ -109,20 +109,24 @@ class Webhook(BaseModel):
         return None if self.secret is None else looked_up("export.webhooks.secret", self.secret, environment).encode()
 
     def checked(self, url: str) -> str:
-        """The address, if messages may go there; it is not quoted: it may be a secret."""
-        try:
-            parts = urlsplit(url)
-            host, scheme, _ = parts.hostname or "", parts.scheme, parts.port
-        except ValueError:
-            host, scheme = "", ""
-        if scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
-            raise ConfigError("export.webhooks.url is no address: write https://host/path")
-        if scheme == "http" and not (self.allow_http or is_loopback(host)):
-            raise ConfigError(
-                f"export.webhooks.url: http to '{host}' can be read by the network between: use https, or say"
-                " allow_http = true"
-            )
-        return url
+        """The address, if messages may go there."""
+        return checked_address("export.webhooks.url", url, allow_http=self.allow_http)
+
+
+def checked_address(key: str, url: str, *, allow_http: bool) -> str:
+    """The address that stands under this key, if messages may go there; it is not quoted: it may be a secret."""
+    try:
+        parts = urlsplit(url)
+        host, scheme, _ = parts.hostname or "", parts.scheme, parts.port
+    except ValueError:
+        host, scheme = "", ""
+    if scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigError(f"{key} is no address: write https://host/path")
+    if scheme == "http" and not (allow_http or is_loopback(host)):
+        raise ConfigError(
+            f"{key}: http to '{host}' can be read by the network between: use https, or say allow_http = true"
+        )
+    return url
 
 
 class Export(BaseModel):

@@ -23,10 +23,12 @@ from edgefl.fleet import audit
 from edgefl.fleet.audit import AuditLog, Deed
 from edgefl.fleet.folder import FleetFolder
 from edgefl.server import calendar, submitting
+from edgefl.server.decide.alerts import Alert
 from edgefl.server.decide.runs import QueuedRun, ServerState
 from edgefl.server.decide.vocabulary import Wish
 from edgefl.server.http.guard import PRINCIPAL
 from edgefl.server.http.models import (
+    AlertInfo,
     AuditLines,
     DeviceInfo,
     FleetInfo,
@@ -40,6 +42,7 @@ from edgefl.server.http.models import (
     RunInfo,
     ScheduleInfo,
     Submitted,
+    alert_info,
     device_info,
     run_info,
     schedule_info,
@@ -109,6 +112,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 409, 413, 422, 503)
 }
 RunName = Annotated[Name, InPath(description="A run, or a schedule.")]
+AlertId = Annotated[str, InPath(pattern="^[0-9a-f]{24}$", description="The id of an open alert.")]
 FleetParameter = Annotated[Name, InPath(description="A fleet of this server.")]
 
 
@@ -254,6 +258,24 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
             raise ApiRefusal(404, f"there is no fleet '{fleet}' here")
         rows = feed.look(lambda overview: [device_info(row) for row in overview.devices.values()])
         return tuple(sorted(rows, key=lambda row: row.name))
+
+    def open_alerts(principal: Principal) -> list[Alert]:
+        known = operations.ask(lambda server: server.alerts.state.open if server.alerts is not None else [])
+        return [alert for alert in known if principal.sees(alert.fleet)]
+
+    @routes.get("/alerts", summary="What needs a person, the oldest first, and what a person knows of already.")
+    def list_alerts(principal: Viewer) -> tuple[AlertInfo, ...]:
+        wall = operations.clock.wall()
+        return tuple(alert_info(alert, wall) for alert in open_alerts(principal))
+
+    @routes.post("/alerts/{id}/quiet", status_code=204, summary="Say that this alert is known: its end is not told.")
+    def quiet(request: Request, principal: Operator, id: AlertId) -> None:
+        with audited(request, principal, "alert.quiet", id) as about:
+            alert = next((alert for alert in open_alerts(principal) if alert.id == id), None)
+            if alert is None:
+                raise ApiRefusal(404, f"there is no open alert '{id}' here")
+            about |= {"fleet": alert.fleet, "subject": f"{alert.kind} {alert.subject}"}
+            operations.ask(lambda server: server.quiet(id, principal.name))
 
     @routes.get("/audit", summary="Who did what: the newest lines, and whether the log is whole.")
     def read_audit(principal: Admin, lines: Annotated[int, Query(ge=1, le=MOST_LINES)] = 200) -> AuditLines:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefl.fleet.audit import AuditEntry
+from edgefl.server.decide import alert_texts
+from edgefl.server.decide.alerts import Alert, AlertKind
 from edgefl.server.decide.runs import QueuedRun, RunSchedule, ServerState
 from edgefl.server.decide.vocabulary import Phase
 from edgefl.watch.overview.rows import DeviceRow
@@ -100,6 +102,20 @@ class LogLines(ApiModel):
     lines: tuple[str, ...]
 
 
+class AlertInfo(ApiModel):
+    """Something that needs a person, or that a person knows of already."""
+
+    id: str
+    kind: AlertKind
+    fleet: Annotated[str, Field(description="Empty for the server itself.")]
+    subject: Annotated[str, Field(description="A device, a run, a schedule; 'server' or 'broker'.")]
+    since: datetime
+    told: datetime
+    text: str
+    remedy: str
+    quieted_by: Annotated[str, Field(description="The person who knows of it; empty: it needs a person now.")]
+
+
 class FleetInfo(ApiModel):
     """A fleet of this server."""
 
@@ -191,6 +207,21 @@ def device_info(row: DeviceRow) -> DeviceInfo:
         last_seen=None if row.last_seen is None else moment(row.last_seen),
         certificate_ends=None if row.certificate_ends is None else moment(row.certificate_ends),
         data_trouble=row.data_trouble,
+    )
+
+
+def alert_info(alert: Alert, wall: float) -> AlertInfo:
+    """An open alert as the API shows it."""
+    return AlertInfo(
+        id=alert.id,
+        kind=alert.kind,
+        fleet=alert.fleet,
+        subject=alert.subject,
+        since=moment(alert.since),
+        told=moment(alert.since if alert.told is None else alert.told),
+        text=alert_texts.text(alert, wall),
+        remedy=alert_texts.remedy(alert),
+        quieted_by=alert.quieted_by,
     )
 
 

@@ -44,6 +44,7 @@ from edgefl.server.decide.vocabulary import (
 )
 from edgefl.server.durable import queue_file
 from edgefl.server.durable.rows import RowStore
+from edgefl.server.shell.alerts import AlertEquipment, AlertService
 from edgefl.server.shell.coordinators import Coordinators, ProcessEnded
 from edgefl.server.shell.fleet import FleetService
 from edgefl.system.background import Background
@@ -64,6 +65,13 @@ class OfFleet:
     """An event of one fleet's transport or background."""
 
     fleet: str
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OfAlerts:
+    """An event of the backgrounds of alerts."""
+
     event: Any
 
 
@@ -98,6 +106,7 @@ class Surroundings:
     coordinators: Coordinators
     delete: Callable[[Submission, str], None]  # the folder of a run; called in the background
     tell: Callable[[int, float, Fact], None] = lambda _sequence, _at, _fact: None
+    alerts: AlertEquipment | None = None  # None: no person is told of anything
 
 
 class Server:
@@ -113,6 +122,7 @@ class Server:
         self.full: str | None = None  # why nothing can be written
         self.tick_at = self.clock.now()
         self.ended = False
+        self.alerts = AlertService(around.alerts, self.rows, around.clock, fleets) if around.alerts else None
 
     # ---- the reactor -------------------------------------------------------------------------------------------------
 
@@ -134,6 +144,9 @@ class Server:
                     log.warning("the folder of a run cannot be deleted run=%s why=%s", name, error)
                 else:
                     self.feed(FolderDeleted(self.clock.now(), self.clock.wall(), name))
+            case OfAlerts(inner):
+                if self.alerts is not None:
+                    self.alerts.handle(inner)
             case ServerCall(call, reply):
                 _answer(reply, lambda: call(self))
             case DeadlineReached():
@@ -143,6 +156,7 @@ class Server:
 
     def deadline(self) -> float | None:
         due: list[float | None] = [fleet.deadline() for fleet in self.fleets.values()]
+        due += [self.alerts.deadline()] if self.alerts is not None else []
         due += [self.retry_at] if self.pending else [self.tick_at, runs.deadline(self.state)]
         return min((moment for moment in due if moment is not None), default=None)
 
@@ -159,6 +173,8 @@ class Server:
             wait = min((due.next - event.wall for due in event.due.values()), default=TICK)
             self.tick_at = now + min(TICK, max(RETRY, wait))
             self.feed(event)
+        if self.alerts is not None:
+            self.alerts.woken(self.state)
 
     def _stop(self) -> None:
         """The coordinators end cleanly; what worked is queued again at the next start."""
@@ -167,6 +183,8 @@ class Server:
         self.around.background.close()
         for fleet in self.fleets.values():
             fleet.close()
+        if self.alerts is not None:
+            self.alerts.close()
 
     # ---- what people want --------------------------------------------------------------------------------------------
 
@@ -192,6 +210,12 @@ class Server:
         """Delete the folders of finished runs that no schedule has started, but for the newest; their names."""
         actions = self._carry_out(Pruned(self.clock.now(), self.clock.wall(), keep, by))
         return [action.name for action in actions if isinstance(action, DeleteFolder)]
+
+    def quiet(self, alert: str, by: str) -> None:
+        """A person knows of this alert."""
+        if self.alerts is None:
+            raise ConfigError("this server has no alerts")
+        self.alerts.quiet(alert, by)
 
     def _carry_out(self, event: Event) -> tuple[Action, ...]:
         """Carry out what a person wants, at once or not at all."""

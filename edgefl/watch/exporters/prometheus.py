@@ -151,7 +151,7 @@ def text(standing: RunReading, most_devices: int = DEVICES) -> str:
     """Everything, as Prometheus reads it."""
     lines: list[str] = []
     for metric, samples in _families(standing, most_devices):
-        shown = [_line(metric.name, labels, value) for labels, value in samples if value is not None]
+        shown = [line(metric.name, labels, value) for labels, value in samples if value is not None]
         if shown:
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *shown]
     return "\n".join(lines) + "\n"
@@ -211,7 +211,8 @@ def _classes(run: RunRow, last: RoundRow | None, of: Labels) -> list[Sample]:
     return [({**of, "class": name}, share) for name, share in list(zip(called, shares, strict=True))[:CLASSES]]
 
 
-def _line(name: str, labels: Labels, value: float | bool) -> str:
+def line(name: str, labels: Labels, value: float | bool) -> str:
+    """One series and its value."""
     told = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
     number = float(value)
     shown = repr(number) if isfinite(number) else "NaN" if number != number else "+Inf" if number > 0 else "-Inf"  # noqa: PLR0124

@@ -10,7 +10,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -52,6 +52,16 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
     return "sha256=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
+def post(url: str, body: bytes, headers: Mapping[str, str], *, secret: bytes | None, at: float, timeout: float) -> None:
+    """POST this, signed where there is a secret; anything but 2xx is an HTTPError, redirections included."""
+    signed = {"User-Agent": f"edgefl/{__version__}", "X-Edgefl-Timestamp": str(int(at)), **headers}
+    if secret is not None:
+        signed["X-Edgefl-Signature"] = signature(secret, signed["X-Edgefl-Timestamp"], body)
+    request = Request(url, body, signed, method="POST")  # noqa: S310 - http and https only: config checked it
+    with build_opener(_NoRedirection).open(request, timeout=timeout):
+        pass  # its words do not matter
+
+
 class WebhookCaller:
     """Calls one address; `delivered` is where it keeps in mind what has arrived there."""
 
@@ -71,7 +81,6 @@ class WebhookCaller:
         self.pending: list[Pending] = []
         self.file, self.delivered = delivered, _ids(delivered)
         self.complained = False
-        self.opener = build_opener(_NoRedirection)
 
     def __call__(self, fact: Fact) -> None:
         self._add(self.alarms.tell(fact))
@@ -119,19 +128,12 @@ class WebhookCaller:
             self.pending.append(Pending(message, attempts, self.clock() + self.first * 2 ** (attempts - 1)))
 
     def _post(self, message: AlarmMessage) -> None:
-        body, timestamp = message.body(), str(int(self.clock()))
         headers = {
             "Content-Type": "application/json",
-            "User-Agent": f"edgefl/{__version__}",
             "X-Edgefl-Id": message.id,
             "X-Edgefl-Event": message.event,
-            "X-Edgefl-Timestamp": timestamp,
         }
-        if self.secret is not None:
-            headers["X-Edgefl-Signature"] = signature(self.secret, timestamp, body)
-        request = Request(self.url, body, headers, method="POST")  # noqa: S310 - http and https only: config checked it
-        with self.opener.open(request, timeout=self.rules.timeout):
-            pass  # its words do not matter
+        post(self.url, message.body(), headers, secret=self.secret, at=self.clock(), timeout=self.rules.timeout)
 
     def _remember(self, message: AlarmMessage) -> None:
         self.delivered = [*self.delivered, message.id][-KEPT:]
