@@ -29,20 +29,37 @@ class FolderPage:
     """Serves from its making until it is closed."""
 
     def __init__(self, page: Page, disk: FolderDisk) -> None:
+        self._source = FolderFeed(disk)
+        self.feed = self._source.feed
+        folder = disk.folder.resolve()
+        try:
+            self.server = PageServer(page, self.feed, PastRuns(folder.parent, folder.name))
+        except BaseException:
+            self._source.close()
+            raise
+
+    def close(self) -> None:
+        self._source.close()
+        self.server.close()
+
+
+class FolderFeed:
+    """What a run's folder tells, as a feed: followed from its making until it is closed."""
+
+    def __init__(self, disk: FolderDisk) -> None:
         self._disk, self._written = disk, _written(disk.folder)
         self._end = Event()
         self._follower, self.feed = Follower(disk), Feed(Overview())
         self._read()
         self._look_for_coordinator()
-        folder = disk.folder.resolve()
-        self.server = PageServer(page, self.feed, PastRuns(folder.parent, folder.name))
         self._thread = Thread(target=self._follow, name="folder", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        """Stop following, and tell listeners that nothing comes any more."""
         self._end.set()
         self._thread.join(EVERY)
-        self.server.close()
+        self.feed.close()
 
     def _follow(self) -> None:
         while not self._end.wait(EVERY):

@@ -29,6 +29,7 @@ from edgefl.fleet.members import MembersFile
 from edgefl.server import alert_channels
 from edgefl.server import folder as places
 from edgefl.server.decide.vocabulary import Fact, RequestRefused, RunChanged, ScheduleChanged, Submission
+from edgefl.server.http.queue_feed import QueueFeed
 from edgefl.server.http.web import Web
 from edgefl.server.people import People
 from edgefl.server.run_stories import RunStories
@@ -68,6 +69,7 @@ class Host:
         self.feeds = {name: Feed(Overview()) for name in file.server.fleets}
         self.inventories = {name: LastSeenWriter(FleetFolder(name).seen) for name in file.server.fleets}
         self.coordinators = CoordinatorProcesses(self.folder, self.turns.put)
+        self.queue = QueueFeed(self)
         self.audit = AuditLog.opened(self.folder)
         self.people = People(self.folder, file.proxy.as_people())
         around = Surroundings(
@@ -141,6 +143,7 @@ class Host:
 
     def _tell(self, sequence: int, at: float, fact: Fact) -> None:
         """Write down what became of a run or a schedule: what a person wanted is written down by the API."""
+        self.queue.changed()
         try:
             self.audit.write(deed_of(sequence, fact), at)
         except StoreError as error:  # the fact stands in the queue's own file, and is told again

@@ -1,4 +1,7 @@
-"""`python -m tools.bench transport|peers|algorithms|simulator`: compare edgefl with other programs and bare loops."""
+"""`python -m tools.bench transport|peers|algorithms|simulator|server`.
+
+Compare edgefl with other programs and bare loops, and measure what a server without a run costs.
+"""
 
 import json as as_text
 import sys
@@ -151,3 +154,22 @@ def simulator(
             raise ConfigError(f"--network {name}: not among those measured; {nearest(name, known)}")
     chosen = [known[name] for name in networks or known]
     show("A simulated round of 10 devices", ("edgefl", "reference"), compare(chosen, repeats), json=json)
+
+
+@app.command()
+def server(
+    devices: Annotated[int, typer.Option(min=1, help="That are connected, each by TLS.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long each situation is watched.")] = 60.0,
+    json: Json = False,
+) -> None:
+    """Memory and processor time of a server without a run: without a browser, and while one shows its page."""
+    from tools.bench.server_idle import measure
+
+    for cost in measure(devices, seconds, lambda text: print(text, file=sys.stderr, flush=True)):
+        if json:
+            typer.echo(as_text.dumps(asdict(cost)))
+        else:
+            typer.echo(
+                f"{cost.situation}: {cost.resident_mb:.1f} MB resident, {cost.share_of_core:.2%} of a core "
+                f"({cost.devices} devices, {cost.seconds:.0f} s)"
+            )

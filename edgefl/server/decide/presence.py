@@ -27,6 +27,8 @@ class DeviceStatus:
     resting: str = ""
     trouble: str = ""
     samples_from: float | None = None
+    arch: str = ""
+    memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,14 @@ def _said(state: PresenceState, event: DeviceAnnounced) -> tuple[PresenceState, 
     )
     if status.online:
         joined = events.Joined(
-            name, status.samples, status.host, status.version, status.back_end, stale=bool(status.trouble)
+            name,
+            status.samples,
+            status.host,
+            status.version,
+            status.back_end,
+            stale=bool(status.trouble),
+            arch=status.arch,
+            memory_mb=status.memory_mb,
         )
         facts.append(joined)
         if status.trouble:

@@ -50,6 +50,11 @@ class PeopleGuard:
         await (_refusal(scope, headers, principal) or self.app)(scope, receive, send_guarded)
 
 
+def is_run_page(path: str) -> bool:
+    """Return whether this is the address of a run's page, which a person may have typed or kept."""
+    return path.startswith("/runs/") and path.endswith("/")
+
+
 def _refusal(scope: Scope, headers: Headers, principal: Principal | None) -> ASGIApp | None:
     """What a request gets that may not be answered; None if it may."""
     method, path = scope["method"], scope["path"]
@@ -61,6 +66,6 @@ def _refusal(scope: Scope, headers: Headers, principal: Principal | None) -> ASG
         return PlainTextResponse(f"A request has at most {LARGEST >> 20} MiB, and says its length.\n", 413)
     if principal is not None or path in OPEN:
         return None
-    if path == "/":
+    if path == "/" or is_run_page(path):
         return RedirectResponse(LOGIN, 303)
     return PlainTextResponse(NEEDED, 401, {"WWW-Authenticate": 'Bearer realm="edgefl"'})

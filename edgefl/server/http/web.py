@@ -1,4 +1,12 @@
-"""The server's place on the network: the API, the form for the token, and the page."""
+"""The server's place on the network.
+
+/api/v1/...              the API: api.py, described by /openapi.json
+/                        the page of a fleet; /static/... files of the pages
+/fleets/NAME/...         what the page asks of a fleet: fleet_pages.py
+/runs/NAME/              the page of one run, from its folder: run_pages.py
+/metrics                 fleets and queue, for Prometheus: metrics.py
+/login                   the form that takes a token
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,8 +20,10 @@ from edgefl.fleet.audit import AuditLog
 from edgefl.fleet.folder import FleetFolder
 from edgefl.job.config.page import Page
 from edgefl.server.folder import Here
-from edgefl.server.http import api
+from edgefl.server.http import api, fleet_pages
 from edgefl.server.http.guard import PeopleGuard
+from edgefl.server.http.queue_feed import QueueFeed
+from edgefl.server.http.run_pages import RunPages
 from edgefl.server.people import COOKIE, People
 from edgefl.server.shell.service import Server
 from edgefl.system.clock import Clock
@@ -40,7 +50,11 @@ class Surrounding(Protocol):
     def feeds(self) -> Mapping[str, Feed]: ...
 
     @property
+    def queue(self) -> QueueFeed: ...
+
+    @property
     def audit(self) -> AuditLog: ...
+
     @property
     def people(self) -> People: ...
 
@@ -53,7 +67,7 @@ class Web(HttpServer):
     """Serves from its making until it is closed."""
 
     def __init__(self, around: Surrounding, page: Page) -> None:
-        self.around = around
+        self.around, self.runs = around, RunPages()
         fleet = FleetFolder(next(iter(around.feeds)))
         self.authority = fleet.authority[0]
         name = fleet.read_settings().hosts[0]  # as it stands in the certificate
@@ -67,12 +81,14 @@ class Web(HttpServer):
     def close(self) -> None:
         for feed in self.around.feeds.values():
             feed.close()
+        self.runs.close()
         super().close()
 
     def _application(self, places: Places) -> PeopleGuard:
         app: FastAPI = api.application(self.around)
         app.add_route(LOGIN, self._form, methods=["GET"], include_in_schema=False)
         app.add_route(LOGIN, self._login, methods=["POST"], include_in_schema=False)
+        fleet_pages.add_to(app, self.around, self.runs)
         app.add_route("/static/{path:path}", self._static, methods=["GET"], include_in_schema=False)
         return PeopleGuard(app, self.around.people.of_request, places)
 

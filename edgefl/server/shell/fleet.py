@@ -17,7 +17,7 @@ from edgefl.base import events
 from edgefl.base.errors import WireError
 from edgefl.base.events import Fact
 from edgefl.base.records import replace
-from edgefl.fleet.members import MembersFile
+from edgefl.fleet.members import Members, MembersFile
 from edgefl.server.decide import presence
 from edgefl.server.decide.presence import (
     BrokerBack,
@@ -84,6 +84,7 @@ class FleetService:
         self.state = presence.PresenceState()
         self.parts: dict[str, chunks.Assembler] = {}  # what devices are sending
         self.members_at = self.renew_at = self.clock.now()
+        self.labelled, self.labels = Members(), dict[str, dict[str, str]]()  # the members that these labels are of
         self.refused: dict[str, int] = {}  # messages that could not be used, by code
 
     # ---- the reactor's part --------------------------------------------------------------------------------------
@@ -191,6 +192,8 @@ class FleetService:
             status.resting,
             status.trouble,
             status.samples_from,
+            status.arch,
+            status.memory_mb,
         )
         self._feed(DeviceAnnounced(now, device, about, vitals))
         if status.online:
@@ -216,6 +219,19 @@ class FleetService:
         devices, expired = self.keys.enrolled()
         if devices != self.state.members or {name for name, _, _ in expired} != self.state.expired:
             self._feed(FleetMembersRead(now, devices, expired))
+        self._look_at_labels()
+
+    def _look_at_labels(self) -> None:
+        """Tell the labels of devices that have other ones than before."""
+        current = self.keys.members.now() if self.keys.members is not None else Members()
+        if current is self.labelled:
+            return
+        self.labelled = current
+        labels = {name: member.known_as for name, member in current.active().items() if not member.hosts}
+        changed = {name: of_device for name, of_device in labels.items() if of_device != self.labels.get(name, {})}
+        self.labels = labels
+        if changed:
+            self._told(events.Labelled(changed))
 
     def _feed(self, event: presence.PresenceEvent) -> None:
         self.state, facts = presence.step(self.state, event)

@@ -149,8 +149,13 @@ def standing_of(overview: Overview) -> RunReading:
 
 def text(standing: RunReading, most_devices: int = DEVICES) -> str:
     """Everything, as Prometheus reads it."""
+    return exposition(_families(standing, most_devices))
+
+
+def exposition(families: Iterable[tuple[MetricFamily, Iterable[Sample]]]) -> str:
+    """Return families of series as Prometheus reads them; a series without a value is left out."""
     lines: list[str] = []
-    for metric, samples in _families(standing, most_devices):
+    for metric, samples in families:
         shown = [line(metric.name, labels, value) for labels, value in samples if value is not None]
         if shown:
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *shown]
@@ -188,11 +193,19 @@ def _families(standing: RunReading, most_devices: int) -> Iterator[tuple[MetricF
     yield PER_CLASS, _classes(run, last, of)
     states = Counter(row.state for row in devices)
     yield FLEET, [({**of, "state": state}, states[state]) for state in get_args(DeviceState)]
-    rows = sorted(sorted(devices, key=lambda row: -(row.last_seen or 0.0))[:most_devices], key=lambda row: row.name)
+    yield from device_families([(of, devices)], most_devices)
+
+
+def device_families(
+    groups: Iterable[tuple[Labels, Iterable[DeviceRow]]], most: int = DEVICES
+) -> Iterator[tuple[MetricFamily, list[Sample]]]:
+    """Yield the series of devices; each group has labels of its own, and `most` is of all groups together."""
+    heard = sorted(((of, row) for of, rows in groups for row in rows), key=lambda pair: -(pair[1].last_seen or 0.0))
+    shown = sorted(heard[:most], key=lambda pair: (sorted(pair[0].items()), pair[1].name))
     for name, metric in DEVICE.items():
-        yield metric, [({**of, "device": row.name}, _figure(row, name)) for row in rows]
+        yield metric, [({**of, "device": row.name}, _figure(row, name)) for of, row in shown]
     for name, metric in VITALS.items():
-        yield metric, [({**of, "device": row.name}, (row.vitals or {}).get(name)) for row in rows]
+        yield metric, [({**of, "device": row.name}, (row.vitals or {}).get(name)) for of, row in shown]
 
 
 def _figure(row: DeviceRow, name: str) -> float | int | bool | None:

@@ -106,8 +106,18 @@ def build(feed: Feed, runs: Runs, token: PageToken | None, places: Places) -> Pa
     """The whole application, behind its guard; `places` is told of each connection that may see the run."""
     answers = Answers(feed, runs, token)
     routes = [
-        Route("/", answers.index),
+        *run_routes(answers),
         Route("/static/{path:path}", answers.static),
+        Route(LOGIN, answers.form, methods=["GET"]),
+        Route(LOGIN, answers.login, methods=["POST"]),
+    ]
+    return PageGuard(Starlette(routes=routes), token, places)
+
+
+def run_routes(answers: Answers) -> list[Route]:
+    """Everything that is about one run: its page asks for these paths relative to its own."""
+    return [
+        Route("/", answers.index),
         Route("/api/overview", answers.overview),
         Route("/events", answers.events),
         Route("/api/device/{name:path}", answers.device),
@@ -115,10 +125,7 @@ def build(feed: Feed, runs: Runs, token: PageToken | None, places: Places) -> Pa
         Route("/api/runs", answers.listed),
         Route("/api/runs/{name}", answers.rounds),
         Route("/metrics", answers.metrics),
-        Route(LOGIN, answers.form, methods=["GET"]),
-        Route(LOGIN, answers.login, methods=["POST"]),
     ]
-    return PageGuard(Starlette(routes=routes), token, places)
 
 
 def _json(value: Any) -> Response:  # Any: whatever JSON can say

@@ -123,6 +123,11 @@ class Feed:
         self._listeners.add(listener)
         return listener
 
+    @property
+    def watched(self) -> bool:
+        """Whether a browser listens."""
+        return bool(self._listeners)
+
     def leave(self, listener: FeedListener) -> None:
         self._listeners.discard(listener)
 

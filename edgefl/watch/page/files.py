@@ -1,4 +1,4 @@
-"""The page's own files, read once: nothing else of the disk can be asked for."""
+"""The files of a page, read once: nothing else of the disk can be asked for."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -22,14 +22,14 @@ class File:
 
 
 @cache
-def known() -> dict[str, File]:
-    """Every file, by its path below `static`."""
-    return {path.relative_to(FOLDER).as_posix(): _read(path) for path in FOLDER.rglob("*") if path.is_file()}
+def known(folder: Path = FOLDER) -> dict[str, File]:
+    """Every file, by its path below `folder`."""
+    return {path.relative_to(folder).as_posix(): _read(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def answer(path: str, request: Request) -> Response:
+def answer(path: str, request: Request, folder: Path = FOLDER) -> Response:
     """One of them."""
-    file = known().get(path)
+    file = known(folder).get(path)
     if file is None:
         return PlainTextResponse("There is no such file.\n", 404)
     headers = {"ETag": file.tag, "Cache-Control": "no-cache"}

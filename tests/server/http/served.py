@@ -4,13 +4,17 @@ import json
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
+from http.client import HTTPConnection
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import AuditLog
 from edgefl.job.config.page import Page
+from edgefl.server.http.queue_feed import QueueFeed
 from edgefl.server.http.web import Web
 from edgefl.server.people import People
 from edgefl.system.clock import SystemClock
@@ -27,8 +31,12 @@ class Around:
 
     def __init__(self, folder):
         self.machine, self.clock, self.folder = VirtualServer(), SystemClock(), folder
+        server_tell = self.machine.server.around.tell
         self.machine.server.fleets = dict.fromkeys(("north", "south"), self.machine.server.fleets["default"])
         self.feeds = {name: Feed(Overview()) for name in ("north", "south")}
+        self.queue = QueueFeed(self)
+        server = self.machine.server
+        server.around = replace(server.around, tell=lambda *told: (server_tell(*told), self.queue.changed()))
         self.audit, self.people = AuditLog.opened(folder), People(folder)
         self._turn = threading.Lock()
 
@@ -53,6 +61,23 @@ class Client:
 
     def __init__(self, url, token):
         self.url, self.token = url, token
+        self._open = []
+
+    def ask(self, path, method="GET", **headers):
+        """An answer with its headers, which may go on; redirections are not followed."""
+        address = urlsplit(self.url)
+        connection = HTTPConnection(address.hostname, address.port, timeout=30)
+        self._open.append(connection)
+        known = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        connection.request(method, path, headers={**known, **headers})
+        answer = connection.getresponse()
+        self._open.append(answer)
+        return answer
+
+    def close(self):
+        """Close what was asked and goes on."""
+        for one in self._open:
+            one.close()
 
     def __call__(self, method, path, body=None, **headers):
         """The status of the answer, and what it says."""
@@ -84,9 +109,12 @@ def served(folder):
     tokens = {role: around.people.add(role, role, NOW) for role in ("viewer", "operator", "admin")}
     tokens["northern"] = around.people.add("northern", "operator", NOW, ("north",))
     web = Web(around, Page(port=0))
+    clients = {name: Client(web.url, token) for name, token in {**tokens, "nobody": ""}.items()}
     try:
-        yield around, {name: Client(web.url, token) for name, token in {**tokens, "nobody": ""}.items()}
+        yield around, clients
     finally:
+        for client in clients.values():
+            client.close()
         web.close()
 
 

@@ -1,7 +1,8 @@
 """A window of a real browser, and what a test may ask of it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 LISTEN = """
@@ -94,3 +95,22 @@ class Window:
 
 
 Browse = Callable[..., Window]
+
+
+@contextmanager
+def windows_of(chromium: Any) -> Iterator[Browse]:
+    """Open pages, each in a fresh profile; at the end no error and no breach of the content policy is in any."""
+    with ExitStack() as until_done:
+        windows: list[Window] = []
+
+        def opened(url: str, width: int = 1280, scheme: str = "light") -> Window:
+            context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+            until_done.callback(context.close)
+            windows.append(Window(context.new_page()))
+            windows[-1].open(url)
+            return windows[-1]
+
+        yield opened
+        for window in windows:
+            assert window.errors == []
+            assert window.breaches() == []

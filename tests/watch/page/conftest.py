@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from browsing import Browse, Window
+from browsing import Browse, windows_of
 from visitors import Serve, Visitor
 
 from edgefl.base.events import Fact
@@ -41,17 +41,5 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture
 def browse(chromium: Any) -> Iterator[Browse]:
     """Opens a page in a fresh profile; every test ends with no error and no breach of the content policy in any."""
-    with ExitStack() as until_done:
-        windows: list[Window] = []
-
-        def opened(url: str, width: int = 1280, scheme: str = "light") -> Window:
-            context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-            until_done.callback(context.close)
-            windows.append(Window(context.new_page()))
-            windows[-1].open(url)
-            return windows[-1]
-
-        yield opened
-        for window in windows:
-            assert window.errors == []
-            assert window.breaches() == []
+    with windows_of(chromium) as browse:
+        yield browse

@@ -13,7 +13,7 @@ export class Connection {
   open() {
     if (this.source || document.hidden) return;
     clearTimeout(this.timer);
-    const source = (this.source = new EventSource(`/events?since=${encodeURIComponent(this.mark())}`));
+    const source = (this.source = new EventSource(`events?since=${encodeURIComponent(this.mark())}`));
     source.onopen = () => {
       this.pause = FIRST;
       this.over = false;

@@ -19,7 +19,7 @@ export async function drawDevice(name, state) {
     byId("device-body").replaceChildren(h("p", { class: "empty" }, "…"));
   }
   const turn = ++asked;
-  const answer = await fetch(`/api/device/${encodeURIComponent(name)}`).catch(() => null);
+  const answer = await fetch(`api/device/${encodeURIComponent(name)}`).catch(() => null);
   if (turn !== asked || shown !== name) return;
   if (answer?.ok) {
     draw(await answer.json(), state);

@@ -113,6 +113,7 @@ setInterval(() => {
   if (view === "fleet") tickFleet();
 }, 1000);
 
+show(byId("back"), location.pathname !== "/"); // a server shows it as one of many
 new Connection({
   onChange: changed,
   onLine: (now) => { line = now; drawLine(); },

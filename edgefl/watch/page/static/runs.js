@@ -10,7 +10,7 @@ const chosen = new Map(); // name: its rounds
 let listed = [], measure = null, chart = null;
 
 export async function openRuns() {
-  const answer = await fetch("/api/runs").catch(() => null);
+  const answer = await fetch("api/runs").catch(() => null);
   if (!answer?.ok) return;
   listed = (await answer.json()).runs;
   const here = listed.find((run) => run.here) ?? listed[0];
@@ -24,7 +24,7 @@ async function choose(name, wanted) {
     chosen.delete(name);
     return;
   }
-  const answer = await fetch(`/api/runs/${encodeURIComponent(name)}`).catch(() => null);
+  const answer = await fetch(`api/runs/${encodeURIComponent(name)}`).catch(() => null);
   if (answer?.ok && chosen.size < MOST) chosen.set(name, (await answer.json()).rounds);
 }
 
