@@ -51,6 +51,7 @@ class Attendance:
         hooks: Hooks,
         complain: Callable[[str], None],
         hides: bool = False,
+        moves: Callable[[], int] = lambda: 0,
     ) -> None:
         device = identity.device
         self.device, self.fleet, self.birth, self.key = device, identity.fleet, birth, outbox.speaker.key
@@ -59,6 +60,7 @@ class Attendance:
         self.back_end, self.host = identity.back_end, socket.gethostname() if identity.host is None else identity.host
         self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
         self.machine = hooks.machine  # how it fares, unless it is simulated
+        self.moves = moves  # the number of the last addresses of the broker that it was told
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
         self.duplicate = DuplicateIdentity(birth)
@@ -110,6 +112,7 @@ class Attendance:
             samples=self.announced,
             back_end=self.back_end,
             site=self.site,
+            moves=self.moves(),
             concise=True,
             speaks_for=self.speaks_for(),
         )

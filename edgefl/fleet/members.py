@@ -13,9 +13,17 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from edgefl.base.errors import ConfigError
 from edgefl.wire.signing import KeyText
@@ -35,6 +43,13 @@ class FleetRecord(BaseModel):
     """Something in the file: frozen, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[frozenset[str]] = frozenset()  # keys that earlier versions refuse: written where they say something
+
+    @model_serializer(mode="wrap")
+    def _without_defaults_of_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields, data = type(self).model_fields, handler(self)
+        unsaid = {key for key in self.later if getattr(self, key) == fields[key].default}
+        return {key: value for key, value in data.items() if key not in unsaid}
 
 
 class MemberCertificate(FleetRecord):
@@ -52,6 +67,8 @@ class MemberCertificate(FleetRecord):
 class Member(FleetRecord):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"renew_until"})
+
     key: KeyText
     added: datetime
     certificates: tuple[MemberCertificate, ...] = ()
@@ -59,6 +76,7 @@ class Member(FleetRecord):
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
+    renew_until: datetime | None = None  # until then it may have a new certificate, however old its last one is
 
     @property
     def expires(self) -> datetime | None:
@@ -101,11 +119,14 @@ class Members(FleetRecord):
         return self._put(name, member.model_copy(update={"certificates": recent}))
 
     def with_certificate(self, name: str, certificate: MemberCertificate, now: datetime) -> "Members":
-        """A member with one more certificate; the older ones count until they expire."""
+        """A member with one more certificate; the older ones count until they expire. What permitted it is used up."""
         member = self.members[name]
-        return self._put(
-            name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
-        )
+        recent = _recent((*member.certificates, certificate), now)
+        return self._put(name, member.model_copy(update={"certificates": recent, "renew_until": None}))
+
+    def with_permit(self, name: str, until: datetime) -> "Members":
+        """A member that may have a new certificate until then."""
+        return self._put(name, self.members[name].model_copy(update={"renew_until": until}))
 
     def without(self, name: str, now: datetime, also: tuple[MemberCertificate, ...] = ()) -> "Members":
         """The member is sent away; `also` are further certificates of its name that no longer count."""
@@ -185,6 +206,13 @@ def check_device(name: str) -> str:
     if name in RESERVED:
         raise ConfigError(f"'{name}' is {RESERVED[name]}: give the device another one")
     return check_name("device", name)
+
+
+def ended_remedy(name: str, member: Member) -> str:
+    """Return what lets a device come back whose certificate has ended."""
+    if member.site:
+        return f"`edgefl fleet add {name} --replace` makes it a new kit"
+    return f"`edgefl fleet renew {name}` and `edgefl fleet listen` let it renew by itself"
 
 
 def device_names(text: str) -> list[str]:

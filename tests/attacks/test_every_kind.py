@@ -25,6 +25,7 @@ from edgefl.wire import calls, chunks, messages, signed, topics
 from edgefl.wire.calls import Callee
 from edgefl.wire.messages import (
     Absent,
+    Addresses,
     Answer,
     Assignment,
     Broadcast,
@@ -40,6 +41,7 @@ from edgefl.wire.messages import (
     Presence,
     Receipt,
     Refusal,
+    Renew,
     Renewal,
     Renewed,
     RowField,
@@ -63,6 +65,8 @@ TO_DEVICE: dict[type[BaseModel], BaseModel] = {
     Refusal: Refusal(code="device.key", reason="go away"),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Renewed: Renewed(certificate="x"),
+    Addresses: Addresses(number=9, brokers=("mqtts://evil.local:8883",)),
+    Renew: Renew(job=JOB, run_id=RUN_ID),
 }
 TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Answer: Answer(**ABOUT, device=VICTIM, model="0" * 16, weight=1.0, steps=1, tensors=()),

@@ -94,6 +94,7 @@ CLUSTER = "RAY_ADDRESS=10.0.0.5:6379"
 # Those that stay until they are ended, and what they say when they stand.
 STAY = {
     "fleet add pi-04 --token": "Ctrl-C ends it",
+    "fleet listen": "Ctrl-C ends it",
     "page runs/NAME": "http://127.0.0.1:",
     "coordinator start run.toml --page 8700": "watch it at",
     "coordinator start run.toml --page 0.0.0.0": "watch it at",
@@ -113,7 +114,16 @@ broker start
 coordinator start run.toml
 coordinator start run.toml --set run.name=NAME-2 --set run.from=runs/NAME
 """
-STORIES = (LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, RESTORE)
+RENEWALS = """
+fleet init --host server.local --device-certificates 2y
+fleet settings --device-certificates 1y --grace 180d
+fleet renew pi-03 --within 30d
+"""
+MOVING = """
+fleet host server.local --also 10.0.0.7
+fleet host --drop 192.168.1.5
+"""
+STORIES = (RENEWALS, MOVING, LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, RESTORE)
 SHORTER = {
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",
@@ -278,6 +288,22 @@ def test_the_authority_of_a_fleet(type_: Callable[[str], str]) -> None:
     assert type_(forget)
     with standing(*words("fleet add pi-04 --token"), sign=STAY["fleet add pi-04 --token"]):
         pass
+
+
+def test_certificates_that_last_as_long_as_a_fleet_says(type_: Callable[[str], str]) -> None:
+    init, settings, renew = lines(RENEWALS)
+    type_(f"{init} --port {free_ports()} --devices pi-03")
+    assert "last 1y" in type_(settings)
+    assert "may have a new certificate until" in type_(renew)
+    with standing("fleet", "listen", sign=STAY["fleet listen"]):
+        pass
+
+
+def test_a_broker_that_moves(type_: Callable[[str], str]) -> None:
+    move, drop = lines(MOVING)
+    assert "an address is for good" in type_(f"fleet init --host 192.168.1.5 --port {free_ports()}")
+    assert f"edgefl {drop}" in type_(move)
+    assert "192.168.1.5" not in type_(drop)
 
 
 def test_a_device_with_a_kit_and_data_of_its_own(type_: Callable[[str], str]) -> None:

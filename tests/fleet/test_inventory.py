@@ -111,7 +111,10 @@ def test_a_member_that_cannot_come_any_more_or_never_came_is_listed_with_the_rea
     (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1))
     assert (row.reason, row.since) == ("no run has seen it", None)
     (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1000))
-    assert row.reason == "its certificate has ended: `edgefl fleet add pi-1 --replace` makes it a new kit"
+    assert (
+        row.reason
+        == "its certificate has ended: `edgefl fleet renew pi-1` and `edgefl fleet listen` let it renew by itself"
+    )
     assert row.since == row.expires
 
 

@@ -277,7 +277,7 @@ def read_message(data: bytes, limit: int = 0, unseal: Any = None) -> tuple[str, 
     return str(kind), checked(str(kind), header), body
 
 
-TO_DEVICES = {"task", "receipt", "refusal", "missing", "renewed", "call", "model", "graphs"}
+TO_DEVICES = {"task", "receipt", "refusal", "missing", "renewed", "addresses", "renew", "call", "model", "graphs"}
 TO_COORDINATORS = {"answer", "holding", "missing", "absent", "declined", "busy", "working", "renewal"}
 FRAMED = TO_DEVICES | TO_COORDINATORS
 

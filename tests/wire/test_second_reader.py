@@ -59,6 +59,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "refusal": m.Refusal,
     "missing": m.Missing,
     "renewed": m.Renewed,
+    "addresses": m.Addresses,
+    "renew": m.Renew,
     "answer": m.Answer,
     "holding": m.Holding,
     "absent": m.Absent,
