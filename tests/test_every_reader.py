@@ -73,6 +73,10 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
     "edgefl/ops/reporting.py": ("test_every_reader.py::test_the_journal_of_a_run_may_hold_a_bomb",),
     "edgefl/watch/metrics_file.py": ("test_every_reader.py::test_the_folder_of_a_run_may_hold_sparse_files",),
     "edgefl/fleet/tokens.py": (f"{TEXTS}::test_a_token_may_be_a_bomb",),
+    "edgefl/fleet/claims.py": (
+        f"{TEXTS}::test_a_claim_may_be_a_bomb",
+        "fleet/test_claims.py::test_serial_numbers_come_from_a_file_of_two_columns",
+    ),
     "edgefl/fleet/kit.py": ("test_every_reader.py::test_a_kit_may_be_a_bomb",),
     "edgefl/delivery/card.py": ("test_every_reader.py::test_the_card_of_a_model_may_be_a_bomb",),
     "edgefl/lab/api/folder.py": ("test_every_reader.py::test_the_folder_of_a_run_may_hold_a_bomb",),
@@ -110,6 +114,7 @@ OURS: dict[str, str] = {
     "edgefl/watch/exporters/webhooks.py": "the run's folder",
     "edgefl/fleet/enrolment.py": "messages of 64 KiB at most, by pydantic or parse_json",
     "edgefl/fleet/late_renewal.py": "messages of 64 KiB at most, by pydantic or parse_json",
+    "edgefl/fleet/claiming.py": "messages of 64 KiB at most, by pydantic or parse_json; the device's folder",
     "edgefl/fleet/folder.py": "the fleet's folder",
     "edgefl/fleet/members.py": "the fleet's folder; has a limit of size",
     "edgefl/fleet/last_seen.py": "the fleet's folder",

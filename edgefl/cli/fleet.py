@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl.cli import fleet_identities
+from edgefl.cli import claims, fleet_identities
 from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets
 from edgefl.cli.program import program, shown, tell_the_broker
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # commands import when they run: --help is instant
     from edgefl.fleet.administration import FleetAdministration
 
 app = typer.Typer(no_args_is_help=True, help="Who belongs to a fleet.")
-for command in (fleet_identities.settings, fleet_identities.renew, fleet_identities.host):
+for command in (fleet_identities.settings, fleet_identities.renew, fleet_identities.host, claims.claim):
     app.command()(command)
+app.command("claims")(claims.claims_)
+app.command()(claims.accept)
+app.command()(claims.reject)
 
 DeviceName = Annotated[str, typer.Argument(help="The name of the device.", show_default=False)]
 Trial = Annotated[
@@ -84,7 +87,7 @@ def init(  # noqa: PLR0917 - options of a command
 
 @app.command()
 def add(  # noqa: PLR0917 - options of a command
-    name: DeviceName,
+    name: Annotated[str | None, typer.Argument(help="The name of the device.", show_default=False)] = None,
     data: Annotated[str | None, typer.Option(help="Its data.source: npz:/path, csv:/path, ...")] = None,
     trial: Trial = None,
     part: Annotated[int, typer.Option(help="With --trial: which part of the data it gets.")] = 0,
@@ -96,16 +99,30 @@ def add(  # noqa: PLR0917 - options of a command
     ] = False,
     site: Annotated[str, typer.Option(help="Whose broker it is at; `edgefl fleet site` makes one.")] = "",
     minutes: Annotated[int, typer.Option(min=1, max=7 * 24 * 60, help="With --token: how long it is good for.")] = 60,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Many devices, with --prefix.", show_default=False)
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="What the names of many begin with; numbers go on.", show_default=False)
+    ] = None,
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
-    """Add a device: NAME.kit is all that it needs."""
+    """Add a device: NAME.kit is all that it needs. With --count and --prefix, many of them."""
     from datetime import timedelta
 
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, tokens
     from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
+    if (count is None) != (prefix is None) or (name is None) == (count is None):
+        raise ConfigError("name the device, or say --count and --prefix, and no name")
+    if name is None and (token or trial or replace):
+        raise ConfigError("--token, --trial and --replace are for one device that is named")
+    if name is None:
+        _many(FleetAdministration(fleet), prefix or "", count or 0, {"source": data} if data else None, out, site)
+        return
     table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
     opened = FleetAdministration(fleet)
     more = "" if table else " --data npz:/path/to/data.npz"
@@ -325,6 +342,25 @@ def _kit(
         f"wrote {shown(path.absolute())}: it belongs on {name} and nowhere else; delete it here once it is there"
     )
     return path
+
+
+def _many(  # noqa: PLR0917 - what they share
+    fleet: "FleetAdministration", prefix: str, count: int, data: dict[str, Any] | None, out: Path, site: str
+) -> None:
+    from edgefl.fleet import broker, kit, members
+    from edgefl.fleet.authority import clock
+
+    names = members.numbered(prefix, count, fleet.members.members)
+    for name in names:
+        _free(out, name)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        kit.write(fleet.add(name, clock(), data=data, site=site), out / f"{name}{kit.SUFFIX}")
+    typer.echo(f"wrote {count} kits to {out.absolute()}, {names[0]}{kit.SUFFIX} to {names[-1]}{kit.SUFFIX}")
+    typer.echo("each belongs on its device and nowhere else; delete them here once they are there")
+    tell_the_broker(fleet, reloaded=broker.reload(fleet.folder))
+    more = "" if data else " --data npz:/path/to/data.npz"
+    typer.echo(f"\nnext, on each device, with its file:  edgefl agent enrol {names[0]}{kit.SUFFIX}{more}")
 
 
 def _free(out: Path, name: str) -> Path:

@@ -7,9 +7,10 @@ device                                                    server (TLS 1.3, with 
    │ secret, name, request for a certificate, key, proof ─▶│   the token is used up, then the request is signed
    │◀─────────────────────── membership, or an error ───── │
 
-The same listener renews certificates that have ended (late_renewal.py): what kind of request it is stands in its first
-message. A connection has a few seconds and a thread of its own, so that a silent client keeps no other one waiting; an
-address has few connections at once, and is not heard for a while if it comes too often.
+The same listener renews certificates that have ended (late_renewal.py) and takes in devices with a claim (claiming.py):
+what kind of request it is stands in its first message. A connection has a few seconds and a thread of its own, so that
+a silent client keeps no other one waiting; an address has few connections at once, and is not heard for a while if it
+comes too often.
 """
 
 import base64
@@ -27,7 +28,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError
-from edgefl.fleet import enrolment_line, late_renewal, tokens
+from edgefl.fleet import claiming, enrolment_line, late_renewal, tokens
 from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock, issued_by, key_pem, new_key, read_certificate, request, requested_key
 from edgefl.fleet.enrolment_line import PATIENCE, receive, send
@@ -101,7 +102,7 @@ def serve(
     def attend(line: socket.socket, host: str) -> None:
         try:
             with line:
-                _serve(fleet, certified.context(), line, tell)
+                _serve(fleet, certified.context(), line, tell, host)
         except (OSError, EdgeflError, ValidationError, ValueError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0][:200]
             log.warning("enrolment refused from=%s why=%s", host, why)
@@ -162,7 +163,7 @@ class VisitCounts:
 
 
 def _serve(
-    fleet: FleetAdministration, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]
+    fleet: FleetAdministration, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None], host: str
 ) -> None:
     """One connection."""
     until = time.monotonic() + PATIENCE
@@ -179,7 +180,7 @@ def _serve(
             return receive(line, until)
 
         try:
-            answer = _answered(fleet, message, exchange, joined)
+            answer = _answered(fleet, message, exchange, joined, host)
         except RemoteError as error:
             send(line, json.dumps({"error": str(error)}).encode())
             raise
@@ -187,7 +188,11 @@ def _serve(
 
 
 def _answered(
-    fleet: FleetAdministration, message: bytes, exchange: late_renewal.Exchange, joined: Callable[[str], None]
+    fleet: FleetAdministration,
+    message: bytes,
+    exchange: late_renewal.Exchange,
+    joined: Callable[[str], None],
+    host: str,
 ) -> bytes:
     """Return the last answer to a client; raise `RemoteError` if it may not have what it asked for."""
     match _kind(message):
@@ -195,6 +200,11 @@ def _answered(
             name, pem = late_renewal.attend(fleet, message, exchange, clock())
             log.info("renewed the certificate of a device device=%s", name)
             return json.dumps({"certificate": pem.decode()}).encode()
+        case claiming.KIND:
+            name, answer = claiming.attend(fleet, message, host, clock())
+            if name:
+                joined(name)  # first, as below
+            return answer
     name, answer = admitted(fleet, message, clock())
     joined(name)  # first, so that the broker knows it when it comes
     return answer

@@ -1,6 +1,7 @@
 """How long a fleet's certificates last, as an operator writes it: `90d`, `26w`, `2y`."""
 
 import re
+from datetime import datetime, timedelta, timezone
 
 from edgefl.base.errors import ConfigError
 
@@ -19,6 +20,22 @@ def days(text: str, option: str, least: int = 1) -> int:
     if not least <= count <= LONGEST:
         raise ConfigError(f"{option} {text}: say {least}d to 10y, for example 90d, 26w or 2y")
     return count
+
+
+def moment(text: str, option: str, now: datetime) -> datetime:
+    """Return the time that is meant: a day, `2027-01-31`, is its end here; or a span from now. A year at most."""
+    if SPAN.fullmatch(text.strip().lower()):
+        at = now + timedelta(days=days(text, option))
+    else:
+        try:
+            at = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ConfigError(f"{option} {text}: say a day such as 2027-01-31, or 7d, 2w from now") from None
+        at += timedelta(days=1) if len(text.strip()) == len("2027-01-31") else timedelta()
+    at = at.astimezone(timezone.utc)
+    if at > now + timedelta(days=366):
+        raise ConfigError(f"{option} {text}: a year from now at most")
+    return at
 
 
 def shown(count: int) -> str:

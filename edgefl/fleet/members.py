@@ -10,7 +10,7 @@ again and again. Writing is the business of `administration.py`.
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -213,6 +213,15 @@ def ended_remedy(name: str, member: Member) -> str:
     if member.site:
         return f"`edgefl fleet add {name} --replace` makes it a new kit"
     return f"`edgefl fleet renew {name}` and `edgefl fleet listen` let it renew by itself"
+
+
+def numbered(prefix: str, count: int, known: Iterable[str]) -> list[str]:
+    """Return names for more devices, numbered behind the last one with this prefix: `pi-01`, `pi-02`, ..."""
+    tails = (name.removeprefix(prefix) for name in known if name.startswith(prefix))
+    numbers = [tail for tail in tails if tail.isascii() and tail.isdigit()]
+    first = max(map(int, numbers), default=0) + 1
+    digits = max(2, len(str(first + count - 1)), *map(len, numbers))
+    return [check_device(f"{prefix}{number:0{digits}d}") for number in range(first, first + count)]
 
 
 def device_names(text: str) -> list[str]:

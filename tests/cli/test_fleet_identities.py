@@ -52,9 +52,14 @@ def test_a_lifetime_that_is_none_is_refused_before_anything_is_made(text: str) -
     assert not FleetFolder("default").exists()
 
 
-def test_spans_mean_what_they_say() -> None:
+def test_spans_and_moments_mean_what_they_say() -> None:
     assert [lifetimes.days(text, "--x") for text in ("90d", "2w", "1y", "1Y ")] == [90, 14, 365, 365]
     assert [lifetimes.shown(count) for count in (90, 14, 730, 0)] == ["90d", "2w", "2y", "0d"]
+    assert lifetimes.moment("7d", "--until", NOW) == NOW + 7 * DAY
+    assert lifetimes.moment("2026-11-20", "--until", NOW) == datetime(2026, 11, 21, tzinfo=timezone.utc)
+    for wrong in ("tomorrow", "2y", "2099-01-01"):
+        with pytest.raises(ConfigError, match="--until"):
+            lifetimes.moment(wrong, "--until", NOW)
 
 
 def test_an_address_is_for_good_and_init_says_how_to_move_it() -> None:
