@@ -19,7 +19,7 @@ from device_agent.shell.own_samples import samples_of
 from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, RemoteAnswers, Scope, TrainingSetup
 from device_agent.shell.vitals import Machine
 from edgefl.base.errors import ConfigError
 from edgefl.job.config import reader
@@ -27,10 +27,11 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.conditions import Conditions
 from edgefl.learn.training.divergence import unscaled
 from edgefl.system import logs, resident_memory
-from edgefl.system.background import Threads
+from edgefl.system.background import Put, Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.locks import own
+from edgefl.system.logs import TOLD
 from edgefl.system.portable import LINUX
 from edgefl.system.service_manager import ServiceManager
 from edgefl.system.turns import Turns
@@ -64,16 +65,32 @@ def run(
         resident_memory.one_heap()
         # Before anything else: it shall know nothing, and a process with threads is not forked.
         fork_server = ForkServer()
-    file = reader.load(AgentFile, path or _enrolled(), sets)
+    path = path or _enrolled()
+    file = reader.load(AgentFile, path, sets)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
     with own(folder):
-        agent = open_agent(file, root, once=once, only=only, insecure=insecure, fork_server=fork_server)
+        remote = _remote(file, path, sets)
+        agent = open_agent(file, root, once=once, only=only, insecure=insecure, fork_server=fork_server, remote=remote)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stop)
         resident_memory.one_heap(KEPT)  # not before: what starting frees is given back
         resident_memory.release_code()  # most of it was for starting
         return agent.run()
+
+
+def _remote(file: AgentFile, path: Path, sets: Sequence[str]) -> RemoteAnswers:
+    """How questions of the fleet's operator are answered; what is logged from here on may be among the answers."""
+    allowed, recent = file.remote.allow, logs.RecentLines()
+    if "logs" in allowed:
+        logging.getLogger().addHandler(recent)
+
+    def examine(put: Put) -> None:
+        from device_agent.shell.examination import Examination  # noqa: PLC0415 - most agents are never asked
+
+        Examination(path, sets)(put)
+
+    return RemoteAnswers(allowed, recent.lines, examine)
 
 
 def _enrolled() -> Path:
@@ -138,6 +155,7 @@ def open_agent(
     only: str | None = None,
     insecure: bool = False,
     fork_server: ForkServer | None = None,
+    remote: RemoteAnswers | None = None,
 ) -> AgentHost:
     """Return the agent of this file. What is wrong with the file is raised; data that cannot be read are announced."""
     me = file.agent
@@ -151,7 +169,8 @@ def open_agent(
         exposure.check(one, me.tls, "agent", insecure=insecure)
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
-    log.info("device=%s broker=%s samples=%d back_end=%s", me.id, where, len(samples.data), back_end)
+    about = me.id, where, len(samples.data), back_end
+    log.info("device=%s broker=%s samples=%d back_end=%s", *about, extra=TOLD)
     if len(samples.data) and (top := unscaled(samples.data)):
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     machine = Machine(me.folder.expanduser())
@@ -187,7 +206,7 @@ def open_agent(
             own_models=me.own_models,
             own_models_mb=me.own_models_mb,
         ),
-        hooks=Hooks(machine=machine, unmet=_unmet(file.conditions)),
+        hooks=Hooks(machine=machine, unmet=_unmet(file.conditions), remote=remote),
     )
 
 

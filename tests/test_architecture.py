@@ -106,10 +106,11 @@ def test_an_agent_imports_where_there_is_no_torch():
 
 DECISIONS = [*sorted(ROOT.glob("*/decide/[a-z]*.py")), ROOT / "gateway" / "relay.py"]
 PURE = {  # what decisions may import beside each other
+    *("edgefl.base.device_labels", "edgefl.base.where"),  # which devices are asked
     *("edgefl.base.errors", "edgefl.base.events", "edgefl.base.records", "edgefl.base.schedule", "edgefl.base.vitals"),
     *("edgefl.learn.selection.base", "edgefl.learn.selection.registry"),  # the same draw from the same candidates
     "edgefl.wire.reconnect",  # backoff; its clock is an argument
-    "edgefl.job.config.conditions",  # a table of the agent file, as values
+    *("edgefl.job.config.conditions", "edgefl.job.config.remote"),  # tables of the agent file, as values
 }
 OUTSIDE = {
     *("time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"),

@@ -81,6 +81,7 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
     "edgefl/delivery/card.py": ("test_every_reader.py::test_the_card_of_a_model_may_be_a_bomb",),
     "edgefl/lab/api/folder.py": ("test_every_reader.py::test_the_folder_of_a_run_may_hold_a_bomb",),
     "edgefl/watch/page/history.py": ("test_every_reader.py::test_the_page_passes_over_a_run_whose_metrics_are_a_bomb",),
+    "edgefl/sim/availability_trace.py": ("sim/test_availability_trace.py::test_a_trace_may_be_a_bomb",),
     # messages
     "edgefl/wire/frames.py": (
         "attacks/test_memory_and_amplification.py::test_a_bomb_inside_a_small_message_is_not_opened",

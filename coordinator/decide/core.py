@@ -101,6 +101,8 @@ def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912,
             return devices.revoked(s, event)
         case vocabulary.MembersRead():
             return devices.enrolled(s, event)
+        case vocabulary.LabelsRead():
+            return devices.labelled(s, event)
         case vocabulary.SiteLost(at, site):
             return devices.severed(s, site, at)
         case vocabulary.SiteBack(site=site):
@@ -145,7 +147,11 @@ def waiting(s: State) -> str:
         return f"paused: {s.paused}"
     if s.away:
         return f"the broker is away ({s.away})"
-    return "preparing the model" if s.phase == "preparing" else modes.waiting(s.rounds)
+    if s.phase == "preparing":
+        return "preparing the model"
+    left_out = sum(online(s, id) for id in s.excluded) if s.rounds.phase in ("starting", "gathering") else 0
+    more = f"; {left_out} more are there, and rounds.where does not mean them" if left_out else ""
+    return modes.waiting(s.rounds) + more
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────

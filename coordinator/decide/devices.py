@@ -4,7 +4,19 @@ from dataclasses import replace
 
 from coordinator.decide import roster, rounds, vocabulary
 from coordinator.decide.round_actions import feed, prepare
-from coordinator.decide.state import State, Step, but, doing, each, online, recalling, say_state, telling, then
+from coordinator.decide.state import (
+    State,
+    Step,
+    but,
+    doing,
+    each,
+    exclusion,
+    online,
+    recalling,
+    say_state,
+    telling,
+    then,
+)
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.wire.reconnect import spread
@@ -69,10 +81,11 @@ def announced(s: State, event: vocabulary.Announced) -> Step:
         lost = events.Lost(id, new.resting, bool(new.resting))
         return doing((vocabulary.Meet(id),), telling((*good, *vitals, lost), _gone(s, id, at)))
     trains_with = f"gateway for {new.speaks_for} devices" if new.speaks_for > 1 else new.back_end
-    joined = events.Joined(id, new.samples, new.host, new.version, trains_with, stale=bool(new.trouble))
-    return doing(
-        (vocabulary.Meet(id),), telling((joined, *data, *vitals), then(prepare(s), lambda s: _came(s, id, at)))
+    joined = events.Joined(
+        id, new.samples, new.host, new.version, trains_with, bool(new.trouble), new.arch, new.memory_mb
     )
+    ready = (s, (), ()) if exclusion(s, id) else prepare(s)
+    return doing((vocabulary.Meet(id),), telling((joined, *data, *vitals), then(ready, lambda s: _came(s, id, at))))
 
 
 def _turned_away(s: State, event: vocabulary.Announced, code: str, reason: str) -> Step:
@@ -127,7 +140,7 @@ def known_so(s: State, event: vocabulary.Announced) -> bool:
     """Whether the broker says again what is known of a device, and the rounds have taken in."""
     id, new = event.device, event.announcement
     same = id in s.devices and s.devices[id].announced == new and id not in s.unheard
-    waits = id in s.unsteady or s.conduct.quarantined(id, event.at)
+    waits = id in s.unsteady or id in s.excluded or s.conduct.quarantined(id, event.at)
     return same and (id in s.rounds.present or not new.online or waits)
 
 
@@ -164,7 +177,38 @@ def _settled(s: State, id: str, at: float) -> Step:
 def _joined(s: State, id: str, at: float) -> Step:
     if s.conduct.quarantined(id, at):
         return s, (), ()
+    if why := exclusion(s, id):
+        return _excluded(s, id, why, at)
+    s = _without(s, id)
     return feed(but(s, fleet=s.fleet | {id}), rounds.DeviceJoined(id, at, s.devices[id].announced.samples), at)
+
+
+def _excluded(s: State, id: str, why: str, at: float) -> Step:
+    """The device is not asked. If it is at work its answer counts; another one is asked in its place."""
+    now: Step = but(s, excluded={**s.excluded, id: why}), (), (events.Excluded(id, why),)
+    return then(now, lambda s: feed(s, rounds.DeviceLost(id, at), at)) if id in s.rounds.present else now
+
+
+def _without(s: State, id: str) -> State:
+    """The device is not among the excluded ones any more."""
+    return but(s, excluded={other: why for other, why in s.excluded.items() if other != id}) if id in s.excluded else s
+
+
+def labelled(s: State, event: vocabulary.LabelsRead) -> Step:
+    """Take in what labels devices have; those that `rounds.where` now means are asked, others are not any more."""
+    names = sorted({*s.labels, *event.labels})
+    news = {id: event.labels.get(id, {}) for id in names if s.labels.get(id, {}) != event.labels.get(id, {})}
+    now: Step = but(s, labels=event.labels), (), (events.Labelled(news),) if news else ()
+    return each(now, [id for id in news if online(s, id)], lambda s, one: _relabelled(s, one, event.at))
+
+
+def _relabelled(s: State, id: str, at: float) -> Step:
+    why, before = exclusion(s, id), s.excluded.get(id, "")
+    if why == before:
+        return s, (), ()
+    if why:
+        return _excluded(s, id, why, at)
+    return telling(events.Included(id), then(prepare(_without(s, id)), lambda s: _joined(s, id, at)))
 
 
 def _lost(s: State, id: str, why: str, at: float) -> Step:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from edgefl.base.device_labels import Properties
+
 DEVICES = 10_000  # whose names are kept
 
 
@@ -25,6 +27,13 @@ class Announcement:
     samples_from: float | None = None  # when those were read that it trains on instead; None: it has none
     moves: int = 0  # the number of the last addresses of the broker that it was told
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    arch: str = ""  # of its machine
+    memory_mb: int | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """What it says of itself, by the names that `rounds.where` has for it."""
+        return Properties(self.arch, self.memory_mb, self.version, self.back_end, self.samples)
 
 
 @dataclass(frozen=True)  # without slots: one is made for every task and every answer (edgefl/base/records.py)

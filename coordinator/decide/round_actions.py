@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from coordinator.decide import modes, rounds, vocabulary
 from coordinator.decide.roster import Device
 from coordinator.decide.rounds import Rounds
-from coordinator.decide.state import State, Step, but, each, say_state, then
+from coordinator.decide.state import State, Step, but, each, hearers, say_state, then
 from edgefl.base import events
 from edgefl.base.records import replace
 
@@ -129,7 +129,7 @@ def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary
     s, confirmed, _ = confirm(s, {id for id in here if id in s.unconfirmed}, implied=counted)
     s, state = _say_training(s, s.rounds.round)
     told = events.Asked(round, opening, ids, fetched, s.rounds.purpose)
-    bystanders = len(s.rounds.present.difference(here)) if together else 0
+    bystanders = len(hearers(s).difference(here)) if together else 0
     return s, (*confirmed, *state, vocabulary.Ask(round, opening, invitees, together, bystanders)), (told,)
 
 
@@ -142,7 +142,7 @@ def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> 
     if s.rounds.rules.buffered:
         return False
     able = all(device.announced.concise and device.asked != opening for device in asked)
-    return able and 1 < len(asked) <= MOST_TOGETHER and 2 * len(asked) >= len(s.rounds.present)
+    return able and 1 < len(asked) <= MOST_TOGETHER and 2 * len(asked) >= len(hearers(s))
 
 
 # ── receipts ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,8 +10,10 @@ from coordinator.decide.rounds import Event as RoundEvent
 from coordinator.decide.rounds import Rounds, SetTimer
 from coordinator.decide.story_limit import StoryLimit
 from coordinator.decide.strikes import Conduct
+from edgefl.base.device_labels import values_of
 from edgefl.base.events import Fact
 from edgefl.base.records import replace
+from edgefl.base.where import Where
 
 Phase: TypeAlias = Literal["idle", "preparing", "running", "clearing", "leaving", "ended"]
 
@@ -32,6 +34,9 @@ class State:
     fleet: frozenset[str] = frozenset()  # every device that ever joined
     enrolled: tuple[str, ...] = ()  # who belongs to the run, where that is known
     expired: frozenset[str] = frozenset()  # of these, whose certificate has ended
+    where: Where | None = None  # which devices the run asks; None: all that may take part
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by device, as the operator gave them
+    excluded: Mapping[str, str] = field(default_factory=dict)  # by device that `where` does not mean: why, as told
     barred: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by device: why it may not take part, as told
     model: vocabulary.PublishedModel | None = None  # of the round in hand
     models_since: int = 0  # the first round whose model was published in this life: those before cannot be fetched
@@ -88,6 +93,18 @@ def recalling(s: State) -> bool:
 def online(s: State, device: str) -> bool:
     """Whether the device is there."""
     return device in s.devices and s.devices[device].online
+
+
+def exclusion(s: State, device: str) -> str:
+    """Return why `rounds.where` does not mean a device that has announced itself; empty if it does."""
+    if s.where is None:
+        return ""
+    return s.where.objection(values_of(device, s.labels.get(device, {}), s.devices[device].announced.properties))
+
+
+def hearers(s: State) -> frozenset[str]:
+    """Return the devices that hear a call to all: those that rounds may ask, and those that `where` leaves out."""
+    return s.rounds.present.union(id for id in s.excluded if online(s, id))
 
 
 but = replace  # the same state but for some fields

@@ -175,6 +175,14 @@ class MembersRead:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelsRead:
+    """The operator has given these labels, by device; devices that are not named have none."""
+
+    at: float
+    labels: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class SiteLost:
     """The bridge of a site is gone: of its devices nothing is heard until it is back."""
 
@@ -312,6 +320,7 @@ Outside: TypeAlias = (
     | Searched
     | Revoked
     | MembersRead
+    | LabelsRead
     | SiteLost
     | SiteBack
     | Woken

@@ -35,6 +35,7 @@ KEYS = {
     "rounds.concurrency",
     "rounds.buffer",
     "rounds.staleness",
+    "rounds.where",
     "wire.codec",
     "wire.up",
     "wire.down",

@@ -38,6 +38,7 @@ def begin(run: RunFile, book: Journal | None, now: float, wall: float) -> State:
     return State(
         restored or Rounds(house, round=house.schedule.first),
         Conduct(run.guards.strikes, run.guards.quarantine_seconds),
+        where=run.where,
         looks=run.run.forgetting,
         resumed=restored is not None,
         fleet=book.devices() if book else frozenset(),

@@ -24,6 +24,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbound import CoordinatorInbound
 from coordinator.shell.inbox import Inbox
 from coordinator.shell.invitations import InvitationSender
+from coordinator.shell.labels import DeviceLabels
 from coordinator.shell.outbox import CoordinatorOutbox, start_number
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from coordinator.shell.setup import ModelSource, Prepare, Security
@@ -97,7 +98,8 @@ class Coordinator:
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = security.renewals  # where the fleet has an authority
         self.notices = security.notices
-        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices
+        self.labels = DeviceLabels(run, keys.members)
+        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices and other labels
         self.error: Exception | None = None
         self.ended = False
 
@@ -209,6 +211,8 @@ class Coordinator:
         devices, expired = self.inbound.proofs.keys.enrolled()
         if devices != self.state.enrolled or {id for id, _, _ in expired} != self.state.expired:
             self.feed(vocabulary.MembersRead(now, devices, expired))
+        if (labels := self.labels.now()) != self.state.labels:
+            self.feed(vocabulary.LabelsRead(now, labels))
 
     def _notify(self, now: float) -> None:
         """Tell devices that are there what their fleet has to tell them."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from edgefl.base.errors import ConfigError, StoreError, WireError
 from edgefl.system.disk import Disk
 from edgefl.system.json_text import parse_json
+from edgefl.system.logs import TOLD
 from edgefl.wire.address import Address, parse
 from edgefl.wire.messages import Addresses
 
@@ -46,7 +47,7 @@ class BrokerAddresses:
         if message.number <= self.number:
             return False
         self.number, self._told = message.number, addresses
-        log.info("the broker is reached by %s", ", ".join(map(str, addresses)))
+        log.info("the broker is reached by %s", ", ".join(map(str, addresses)), extra=TOLD)
         record = {"number": self.number, "brokers": message.brokers, "beside": [str(one) for one in self.given]}
         try:
             self._disk.write(NAME, json.dumps(record).encode())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edgefl.base.errors import ConfigError, StoreError, WireError
 from edgefl.system.disk import Disk
+from edgefl.system.logs import TOLD
 from edgefl.wire import signing
 from edgefl.wire.messages import Manifest, read_json
 
@@ -83,7 +84,8 @@ class Trust:
     def pin(self, key: str) -> None:
         """Trust this key from now on, and no other."""
         self.key = key
-        log.info("first coordinator seen, no other is trusted from now on key=%s pinned=%s", key, self.path)
+        what = "first coordinator seen, no other is trusted from now on key=%s pinned=%s"
+        log.info(what, key, self.path, extra=TOLD)
         try:
             self._disk.write(self._name, f"{key}\n".encode())
         except StoreError as error:  # it holds for this life; the next one meets the coordinator anew

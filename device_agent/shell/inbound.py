@@ -11,13 +11,14 @@ from typing import TypeAlias
 from device_agent.durable.replay import Replays
 from device_agent.durable.trust import Trust
 from edgefl.base.errors import WireError
-from edgefl.wire import calls, chunks, signed
+from edgefl.wire import calls, chunks, signed, topics
 from edgefl.wire.messages import (
     CALL,
     CALLED,
     SMALL,
     TO_DEVICE,
     Assignment,
+    DeviceRequest,
     JobState,
     Receipt,
     Renew,
@@ -67,6 +68,8 @@ class AgentInbound:
         message = read(TO_DEVICE, whole[1], limit=0)[0]
         if isinstance(message, Assignment | Receipt | Renew) and message.job != job:
             raise WireError("wire.malformed", f"job '{message.job}' spoke on the topic of job '{job}'")
+        if isinstance(message, DeviceRequest) and (job, envelope.run_id) != (topics.SERVER, topics.DIAGNOSIS):
+            raise WireError("wire.malformed", f"run '{envelope.run_id}' of job '{job}' asks what operators ask")
         if isinstance(message, Assignment | Renew) and message.run_id != envelope.run_id:
             raise WireError("wire.malformed", f"run '{message.run_id}' spoke as run '{envelope.run_id}'")
         if isinstance(message, Assignment) and self.trust.key is None:

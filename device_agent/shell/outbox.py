@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from device_agent.durable.spool import SpooledUpdate
 from edgefl.wire import chunks, topics
-from edgefl.wire.messages import Absent, BusyMessage, DeclinedMessage, Holding, Presence, Renewal, Working, frame
+from edgefl.wire.messages import Absent, BusyMessage, DeclinedMessage, Holding, Presence, Renewal, Reply, Working, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import Payload, Transport
 
@@ -35,6 +35,12 @@ class AgentOutbox:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
             self._up(message.job, run_id, part)
+
+    def reply(self, message: Reply) -> None:
+        """Answer a question of the fleet's operator."""
+        data = frame(message)
+        for part in chunks.split(data, chunks.digest(data)):
+            self._up(topics.SERVER, topics.DIAGNOSIS, part)
 
     def offer(self, held: SpooledUpdate) -> None:
         """Ask what is missing of it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from logging import DEBUG, WARNING
 
 from device_agent.durable.birth_number import Birth
-from device_agent.shell import duplicate_identity
+from device_agent.shell import board, duplicate_identity
 from device_agent.shell.duplicate_identity import DuplicateIdentity
 from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.samples import Samples
@@ -21,6 +21,7 @@ from device_agent.shell.setup import DeviceIdentity, Hooks
 from edgefl.base.errors import WireError
 from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
+from edgefl.system.logs import TOLD
 from edgefl.wire import signed
 from edgefl.wire.messages import LABEL, Presence, WireVitals, read_json
 from edgefl.wire.reconnect import Pause
@@ -58,9 +59,11 @@ class Attendance:
         self.site = identity.site  # whose broker it is at
         self.outbox, self.samples, self.clock, self.complain = outbox, samples, clock, complain
         self.back_end, self.host = identity.back_end, socket.gethostname() if identity.host is None else identity.host
+        self.board = board.measured() if identity.board is None else identity.board
         self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
         self.machine = hooks.machine  # how it fares, unless it is simulated
         self.moves = moves  # the number of the last addresses of the broker that it was told
+        self.answers = hooks.remote is not None  # questions of the fleet's operator
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
         self.duplicate = DuplicateIdentity(birth)
@@ -114,6 +117,9 @@ class Attendance:
             site=self.site,
             moves=self.moves(),
             concise=True,
+            arch=self.board.arch[:LABEL],
+            memory_mb=self.board.memory_mb,
+            answers=self.answers,
             speaks_for=self.speaks_for(),
         )
 
@@ -154,14 +160,15 @@ class Attendance:
     def _answer(self, presence: Presence, *, ours: bool) -> None:
         match self.birth.echo(presence, ours=ours):
             case "outdated":
-                log.info("announced again birth=%d", self.birth.number)
+                log.info("announced again birth=%d", self.birth.number, extra=TOLD)
                 if self.clock.now() - self.announced_at > AGAIN:
                     self.announce()
                 else:  # or an attacker who repeats our last will would have us flood the coordinator
                     self.announce_later("the last will of this device comes again while it is here")
             case "left":
                 level = DEBUG if self.duplicate.certain else WARNING
-                log.log(level, "announced again: another '%s' has left, host=%s", self.device, presence.host)
+                about = self.device, presence.host
+                log.log(level, "announced again: another '%s' has left, host=%s", *about, extra=TOLD)
                 self.announce()
             case "rival":  # both would go on at once for ever
                 self.announce_later(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from edgefl.base.errors import WireError
+from edgefl.system.logs import TOLD
 from edgefl.system.store import write_atomically
 from edgefl.wire import certificate_dates
 from edgefl.wire.tls import Tls
@@ -55,7 +56,7 @@ class CertificateRenewal:
         if self._request is None:  # else an answer may still be on its way: it is for that key
             key = authority.new_key()
             self._key, self._request = authority.key_pem(key), authority.request(self.device, key).decode()
-        log.info("asks for a new certificate device=%s", self.device)
+        log.info("asks for a new certificate device=%s", self.device, extra=TOLD)
         return self._request
 
     def take(self, pem: str) -> None:
@@ -78,7 +79,7 @@ class CertificateRenewal:
             raise WireError("certificate.old", "the new certificate does not last longer than the one that is here")
         write_atomically(self.file, self._key + pem.encode())
         self._key = self._request = None
-        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends))
+        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
 
 
 def _date(seconds: float) -> str:

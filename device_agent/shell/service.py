@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
 from device_agent.decide.failure_reason import FailureReason, judged
@@ -36,7 +36,7 @@ from device_agent.shell.order import TrainingOrder
 from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.presence import Attendance
 from device_agent.shell.samples import Samples
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Diagnosed, Hooks, Limits, RemoteAnswers, Scope, TrainingSetup
 from device_agent.shell.training import Outcome, Trainer, Training, WorkDone, WorkFailed, WorkProgressed
 from device_agent.shell.workers import InProcessWorker
 from edgefl.base.errors import StoreError, WireError
@@ -46,6 +46,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.transforms.sealing import Sealing
 from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
+from edgefl.system.logs import TOLD, tells
 from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, messages, topics
 from edgefl.wire.messages import (
@@ -54,6 +55,7 @@ from edgefl.wire.messages import (
     Assignment,
     BusyMessage,
     DeclinedMessage,
+    DeviceRequest,
     Enclosed,
     JobState,
     Missing,
@@ -67,12 +69,15 @@ from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, TransportEvent, Undelivered, Will
 from edgefl.wire.wiring import Wiring
 
+if TYPE_CHECKING:
+    from device_agent.shell.diagnosis import Diagnosis
+
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataChecked | RenewedLate | vocabulary.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataChecked | Diagnosed | RenewedLate | vocabulary.Stopped
 
 
 class Agent:
@@ -105,7 +110,6 @@ class Agent:
         self.allowed = frozenset(limits.allowed)  # `package.module:name` of code that a job may name
         self.trainer: Training = setup.trainer or Trainer(background, clock)
         self.train = setup.train or InProcessWorker(device, self.samples, setup.make_model, self.allowed, setup.work)
-        self.heard, self.entropy = hooks.heard, hooks.entropy
         trust = Trust(disk, fleet, scope.coordinator, scope.models)
         self.model_cache = ModelCache(transport, fleet, trust, limits.limit_mb << 20, clock)
         self.inbound = AgentInbound(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
@@ -128,10 +132,12 @@ class Agent:
             self.samples,
             clock=clock,
             hooks=hooks,
-            complain=self._complain,
+            complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
             moves=scope.addresses.known if scope.addresses else lambda: 0,
         )
+        self.heard, self.entropy, self.remote, self.machine = hooks.heard, hooks.entropy, hooks.remote, hooks.machine
+        self.diagnosis: Diagnosis | None = None  # from the first question on
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
@@ -173,6 +179,11 @@ class Agent:
                 pass
             case DeadlineReached():
                 self._woken()
+            case Message(topic=topic) if self.full and topics.parts(topic)[:1] == (topics.SERVER,):
+                with suppress(StoreError):  # a certificate that is not written is asked for again
+                    self._receive(event)  # a question does not wait for a full disk: it may be about it
+            case Diagnosed() if self.full:
+                self._receive(event)
             case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
@@ -232,7 +243,7 @@ class Agent:
         try:
             do(first)
         except StoreError as error:
-            log.warning("paused why=%s", error)
+            log.warning("paused why=%s", error, extra=tells(f"paused why={error.told}"))
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
@@ -259,9 +270,11 @@ class Agent:
                     self._message(event)
                 except WireError as error:
                     self.refusals[error.code] += 1
-                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
+                    ignored = f"ignored topic={printable(event.topic)} code={error.code}"
+                    self._complain(f"{ignored} why={error}", ignored)
             case ConnectionMade():
-                log.log(DEBUG if self.attendance.duplicate.certain else INFO, "connected device=%s", self.device)
+                level = DEBUG if self.attendance.duplicate.certain else INFO
+                log.log(level, "connected device=%s", self.device, extra=TOLD)
                 self.attendance.connected()
                 self.late_renewal.connected()
                 self.give_up_at, self.severed = None, False
@@ -269,19 +282,21 @@ class Agent:
                 self._feed(vocabulary.AgentConnected())
             case ConnectionLost(taken_over=taken_over):
                 level = DEBUG if self.attendance.duplicate.certain else WARNING
-                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                about = self.device, self.broker, event
+                log.log(level, "disconnected device=%s broker=%s reason=%s", *about, extra=TOLD)
                 self.last_seen, self.severed = event, False
                 self.late_renewal.lost(event)
                 if self.late_renewal.ended:  # it comes back by itself, when the server renews it
                     self.give_up_at = None
                 self._feed(vocabulary.AgentDisconnected())
                 if taken_over:
-                    self._complain(
+                    taken = (
                         f"another client took over the connection of '{self.device}', which comes back:"
                         " if this happens again, look for a copy of this device, or for a stranger at the broker"
                     )
+                    self._complain(taken, taken)
             case Undelivered(topic, reason):
-                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason, extra=TOLD)
             case WorkDone() | WorkFailed() | WorkProgressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
             case WorkDone(_, round, done):
@@ -305,6 +320,8 @@ class Agent:
                 self._working(round, steps, self._vitals())
             case RenewedLate():
                 self.late_renewal.answered(event)
+            case Diagnosed() if self.diagnosis:
+                self.diagnosis.ended(event)
             case DataChecked():
                 self.data_watch.looked(event)
                 self._announce_data()
@@ -329,11 +346,11 @@ class Agent:
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
         if not there and not self.severed:
-            log.warning("the site is cut off site=%s", self.attendance.site)
+            log.warning("the site is cut off site=%s", self.attendance.site, extra=TOLD)
             self.severed = True
             self._feed(vocabulary.AgentDisconnected())
         elif there and (self.severed or not retained):
-            log.info("the site is there again site=%s", self.attendance.site)
+            log.info("the site is there again site=%s", self.attendance.site, extra=TOLD)
             self.severed = False
             self._feed(vocabulary.AgentConnected())
 
@@ -355,20 +372,33 @@ class Agent:
     def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
-                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model, extra=TOLD)
                 self.attendance.pause.over()  # a coordinator works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
                 self._feed(task)
             case Receipt():
-                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                about = message.round, message.verdict, message.reason
+                log.info("receipt round=%d verdict=%s %s", *about, extra=TOLD)
                 self._feed(vocabulary.Receipted(message.round, message.digest.hex(), message.verdict))
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
             ):
                 self._feed(vocabulary.RefusalReceived(message.code, message.reason))
+            case Renewed() | messages.Renew() | messages.Addresses():
+                self._fleet_said(job, message)
+            case DeviceRequest() if self.remote:
+                self._answers(self.remote).asked(message, self.model_cache.trust.key)
+            case Missing():
+                self._feed(vocabulary.ResendRequested(message.digest.hex(), message.indexes))
+            case _:
+                log.debug("not for this installation job=%s", job)
+
+    def _fleet_said(self, job: str, message: Renewed | messages.Renew | messages.Addresses) -> None:
+        """Take in what is about the certificate of this device, or about the addresses of its broker."""
+        match message:
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
             case messages.Renew(run_id=run_id) if self.renewal and self.renewal.possible:
@@ -376,10 +406,17 @@ class Agent:
             case messages.Addresses() if self.addresses is not None and self.inbound.trust.key is not None:
                 if self.addresses.learn(message):
                     self.attendance.announce()  # it says which it knows
-            case Missing():
-                self._feed(vocabulary.ResendRequested(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
+
+    def _answers(self, remote: RemoteAnswers) -> "Diagnosis":
+        """What answers questions of the fleet's operator."""
+        if self.diagnosis is None:
+            from device_agent.shell.diagnosis import Diagnosis  # noqa: PLC0415 - most agents are never asked
+
+            about = remote, self.outbox, self.attendance
+            self.diagnosis = Diagnosis(*about, clock=self.clock, put=self.put, machine=self.machine)
+        return self.diagnosis
 
     def _unfold(self, task: vocabulary.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""
@@ -387,14 +424,16 @@ class Agent:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
         except WireError as error:
             self.refusals[error.code] += 1
-            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
+            ignored = f"ignored the model that came with a task code={error.code}"
+            self._complain(f"{ignored} why={error}", ignored)
 
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:
-            self._complain(
+            older = (
                 f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
                 " install the same version of edgefl on both sides"
             )
+            self._complain(older, older)
             return
         self.heard(state)
         self.transport.spread(state.spread)
@@ -432,7 +471,8 @@ class Agent:
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         self.held[digest.hex()] = held
-        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
+        done = task.round, len(data), digest.hex()[:16]
+        log.info("trained round=%d bytes=%d digest=%s", *done, extra=TOLD)
         self._feed(vocabulary.Trained(task.round, digest.hex()))
         if not kept:
             self.actions.append(
@@ -442,7 +482,7 @@ class Agent:
 
     def _failed(self, round: int, verdict: FailureReason) -> None:
         if verdict.mistake:  # a mistake, and not the end: the next run may want something else
-            self._complain(verdict.logged)
+            self._complain(verdict.logged, f"declined round={round} why={verdict.told}")
         self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
     def _count_failure(self) -> None:
@@ -586,11 +626,11 @@ class Agent:
         if (task := self.session.task) and not self.booking.hides:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
-    def _complain(self, what: str) -> None:
-        """Log what an operator has to do something about: once, however often it is seen."""
+    def _complain(self, what: str, others: str = "") -> None:
+        """Log what an operator has to do something about: once, however often it is seen. `others` are told that."""
         if what not in self.complaints:
             self.complaints.append(what)
-            log.warning("%s", what)
+            log.warning("%s", what, extra=tells(others))
 
 
 def _resumed(held: SpooledUpdate) -> session.HeldUpdate:

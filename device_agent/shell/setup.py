@@ -1,13 +1,14 @@
 """What an agent is told when it is made, in records by subject; see `service.Agent`."""
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from device_agent.durable.broker_addresses import BrokerAddresses
 from device_agent.durable.own_models import LIMIT_MB as OWN_MODELS_MB
 from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.board import Board
 from device_agent.shell.order import Train
 from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.samples import Samples
@@ -17,7 +18,8 @@ from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
 from edgefl.learn.data.dataset import Dataset
-from edgefl.wire.messages import JobState, WireVitals
+from edgefl.system.background import Put
+from edgefl.wire.messages import Examined, JobState, WireVitals
 from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signing import Signer
 
@@ -34,6 +36,7 @@ class DeviceIdentity:
     signer: Signer | None = None  # None: with the key on its disk
     renewal: CertificateRenewal | None = None  # of its certificate, where it has one
     boot: str = ""  # names the time since its machine was switched on
+    board: Board | None = None  # its machine; None: as the machine says
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteAnswers:
+    """How questions of the fleet's operator are answered."""
+
+    allowed: Sequence[str] = ()  # by the device's own operator
+    lines: Callable[[], Sequence[str]] = lambda: ()  # the last ones of its log that may be told
+    examine: Callable[[Put], None] | None = None  # begins an examination, which comes back as `Diagnosed`
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """An examination has ended; `failure` says why it found nothing, for this device's own log."""
+
+    findings: tuple[Examined, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What the agent asks its owner, and tells it."""
 
@@ -81,3 +101,4 @@ class Hooks:
     heard: Callable[[JobState], None] = lambda _: None  # each state that counts
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex  # for an installation without one
     entropy: Entropy = SYSTEM  # for seals
+    remote: RemoteAnswers | None = None  # None: questions are passed over, and it does not announce that it takes any

@@ -66,13 +66,16 @@ __all__ = [
     "Enrolled",
     "Evaluated",
     "Evaluating",
+    "Excluded",
     "Expired",
     "Extended",
     "Fact",
     "Failed",
+    "Included",
     "Inherited",
     "Interrupted",
     "Joined",
+    "Labelled",
     "LeftOut",
     "Lost",
     "Paused",
@@ -242,6 +245,8 @@ class Joined(Fact):
     version: str = ""
     back_end: str = ""
     stale: bool = False  # its newest data cannot be used, as `DataBroken` says behind this
+    arch: str = ""  # of its machine, as the device says
+    memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +272,28 @@ class Expired(Fact):
     device: str
     ended: float
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(Fact):
+    """These devices have these labels from now on, by which `rounds.where` chooses."""
+
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by device
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded(Fact):
+    """A device is there and is not asked: `rounds.where` does not mean it, because its labels and properties are so."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Included(Fact):
+    """`rounds.where` means a device that it did not mean before: it is asked from now on."""
+
+    device: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,6 +610,9 @@ FACTS: tuple[type[Fact], ...] = (
     Lost,
     Enrolled,
     Expired,
+    Labelled,
+    Excluded,
+    Included,
     DataBroken,
     DataMended,
     Progressed,

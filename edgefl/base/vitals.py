@@ -145,6 +145,25 @@ def glance(readings: Mapping[str, Any]) -> str:
     return ", ".join(_words(readings, brief=True))
 
 
+def rows(readings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return all signs as a table: a title and a value, `-` where the machine does not tell."""
+    for name, sign in SIGNS.items():
+        value = readings.get(name)
+        if not sign.title:
+            if sign.unit == "flag" and sign.alone and value and readings.get(sign.of) is None:
+                yield sign.words.capitalize(), "yes"
+            continue
+        if value is None:
+            yield sign.title, "-"
+            continue
+        text = _amount(value, sign.unit, brief=False)
+        for other, completing in SIGNS.items():
+            if completing.of == name and (more := readings.get(other)):
+                flag = completing.unit == "flag"
+                text += f", {completing.words}" if flag else f" of {_amount(more, completing.unit, brief=False)}"
+        yield sign.title, text
+
+
 def _words(readings: Mapping[str, Any], *, brief: bool) -> Iterator[str]:
     for name, sign in SIGNS.items():
         value = readings.get(name)

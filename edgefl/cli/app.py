@@ -20,6 +20,7 @@ from edgefl.cli import (
     config,
     coordinator,
     demo,
+    device,
     doctor,
     export,
     fleet,
@@ -39,7 +40,7 @@ from edgefl.cli import (
 from edgefl.system.portable import posix_only
 
 # Not on Windows.
-POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "doctor", "fleet", "gateway", "tutorial"}
+POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "device", "doctor", "fleet", "gateway", "tutorial"}
 
 app = typer.Typer(
     name="edgefl",
@@ -59,6 +60,7 @@ app.command()(sweep.sweep)
 app.command()(rehearse.rehearse)
 app.command()(plan.plan)
 app.command()(status.status)
+app.command()(device.device)
 app.command()(replay.replay)
 app.command()(report.report)
 app.command()(page.page)

@@ -148,6 +148,7 @@ def _coordinate(
 
     from coordinator.durable import identity
     from coordinator.durable.answer_store import HELD
+    from coordinator.shell import labels
     from coordinator.shell.broker_wait import check_broker, wait_for_broker
     from coordinator.shell.fleet_broker import fleet_of, located
     from coordinator.start import coordinate, opened
@@ -164,6 +165,7 @@ def _coordinate(
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     opening.check(run_file.export)
+    labels.check(run_file)
     goes_on = book is not None
     if not goes_on:
         tell_cautions(run_file)

@@ -1,6 +1,7 @@
 """`edgefl doctor`: is everything here that a fleet needs?"""
 
 import json as js
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,17 +38,24 @@ def doctor(
     configuration = load(kind_of(read_toml(file)), file, set_ or ()) if file else None
     if isinstance(configuration, RunFile) and FleetFolder(configuration.broker.fleet).exists():
         configuration = located(configuration)
-    levels = []
+    findings = []
     for finding in examine(configuration, torch=torch):
-        levels.append(finding.level)
-        typer.echo(js.dumps(asdict(finding)) if json else _line(finding))
-    bad, odd = levels.count("wrong"), levels.count("warning")
+        findings.append(finding)
+        typer.echo(js.dumps(asdict(finding)) if json else worded(finding))
     if not json:
-        typer.echo(f"{len(levels)} looked at, {f'{odd} to know about, ' if odd else ''}{bad} wrong")
-    raise typer.Exit(1 if bad else 0)
+        typer.echo(summary(findings))
+    raise typer.Exit(1 if any(finding.level == "wrong" for finding in findings) else 0)
 
 
-def _line(finding: "Finding") -> str:
+def summary(findings: "Sequence[Finding]") -> str:
+    """Return the last line."""
+    levels = [finding.level for finding in findings]
+    bad, odd = levels.count("wrong"), levels.count("warning")
+    return f"{len(levels)} looked at, {f'{odd} to know about, ' if odd else ''}{bad} wrong"
+
+
+def worded(finding: "Finding") -> str:
+    """Return one finding as a line."""
     level = typer.style(f"{finding.level:<8}", fg=COLOURS[finding.level])
     remedy = f": {finding.remedy}" if finding.remedy else ""
     return f"{level} {finding.what:<12} {finding.text}{remedy}"

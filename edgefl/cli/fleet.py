@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefl.cli import claims, fleet_identities
-from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets
+from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets, Where
 from edgefl.cli.program import program, shown, tell_the_broker
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
@@ -202,8 +202,30 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def label(
+    devices: Annotated[str, typer.Argument(help="pi-03, or several: pi-03,pi-04.", show_default=False)],
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(help="site=north camera=v2; camera= takes it away.", show_default=False),
+    ] = None,
+    fleet: FleetName = "default",
+) -> None:
+    """Give members labels, by which runs choose them (rounds.where); without any, show those they have."""
+    from edgefl.base.device_labels import assigned
+    from edgefl.fleet.administration import FleetAdministration
+    from edgefl.fleet.authority import clock
+    from edgefl.fleet.members import device_names
+
+    opened, names = FleetAdministration(fleet), device_names(devices, "DEVICES")
+    opened.label(names, assigned(labels or ()), clock())
+    for name in names:
+        words = " ".join(f"{key}={value}" for key, value in opened.members.members[name].labels.items())
+        typer.echo(f"{name}: {words or 'no labels'}")
+
+
 @app.command("list")
-def list_(fleet: FleetName = "default", json: Json = False) -> None:
+def list_(fleet: FleetName = "default", where: Where = None, json: Json = False) -> None:
     """Every device of the fleet, and all that were ever seen: when, in which runs, and what is wrong with each."""
     import json as js
 
@@ -214,6 +236,8 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
 
     folder = FleetFolder(fleet)
     rows = inventory.known(folder)
+    if where is not None:
+        rows = inventory.matching(rows, where)
     if json:
         for row in rows:
             typer.echo(js.dumps(row.as_json()))
@@ -226,6 +250,10 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
         runs = f"{row.runs[-1]}{f' and {len(row.runs) - 1} more' if len(row.runs) > 1 else ''}" if row.runs else ""
         cells = row.name, key, _minute(row.expires), _minute(row.revoked), _minute(row.seen), row.version
         table.append(tuple(printable(cell) or "-" for cell in (*cells, runs, _minute(row.since), row.reason)))
+    if any(row.labels for row in rows):
+        words = (" ".join(f"{name}={value}" for name, value in row.labels.items()) for row in rows)
+        labels = ["labels", *(printable(word) or "-" for word in words)]
+        table = [(*line[:-1], word, line[-1]) for line, word in zip(table, labels, strict=True)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

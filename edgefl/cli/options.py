@@ -19,6 +19,10 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without TLS or without identities, although others can listen and speak.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+Where = Annotated[
+    str | None,
+    typer.Option(help="Only devices that this means: \"site == 'north' and memory_mb >= 900\".", show_default=False),
+]
 FleetName = Annotated[str, typer.Option("--fleet", help="The name of the fleet.")]
 Log = Annotated[str, typer.Option("--log", help="debug, info, warning or error.")]
 

@@ -7,6 +7,9 @@ from edgefl.cli.options import DataRoot, Log, RunPath, Sets
 
 def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
     """Play the first rounds without a device, through everything the run file names and with its own numbers."""
+    from coordinator.shell import labels
+    from coordinator.shell.fleet_broker import located
+    from edgefl.fleet.folder import FleetFolder
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.job.run import reporting
@@ -18,6 +21,7 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
 
     logs.set_up(log)
     run_file = load(RunFile, run, set_ or ())
+    labels.check(located(run_file) if FleetFolder(run_file.broker.fleet).exists() else run_file)
     tell_cautions(run_file)
     job = play(run_file, data_root)
     played = scale(job, known_devices(run_file))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.cli.options import Where
+
 if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from rich.console import Console
 
@@ -35,6 +37,7 @@ def status(  # noqa: PLR0917 - options of a command
     on: Annotated[str | None, typer.Option(help="With --slow: a day, e.g. tuesday, yesterday, 2026-11-17.")] = None,
     since: Annotated[str | None, typer.Option(help="With --slow: from then on, e.g. tuesday, 3h, 2026-11-17.")] = None,
     until: Annotated[str | None, typer.Option(help="With --slow: until then.")] = None,
+    where: Where = None,
     device: Annotated[str | None, typer.Option(help="The story of this device, with its last answers.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with the token that the page wants.")] = None,
     ca: Annotated[
@@ -49,6 +52,7 @@ def status(  # noqa: PLR0917 - options of a command
 
     from edgefl.base.errors import ConfigError
     from edgefl.ops import run_lookup
+    from edgefl.ops.status import narrowed
 
     if (on or since or until) and not slow:
         raise ConfigError("--on, --since and --until say when a device was --slow: say that too")
@@ -57,6 +61,7 @@ def status(  # noqa: PLR0917 - options of a command
     runs = [run_lookup.find(run, token_file, ca)] if run else run_lookup.every_run(None if all_ else 5)
     if not runs:
         raise ConfigError("no run is known on this machine: name a run's folder, or the address of its page")
+    runs = narrowed(runs, where)
     if slow:
         _who_was_slow(runs[0], console, span, json=json)
     elif device is not None:
@@ -65,17 +70,17 @@ def status(  # noqa: PLR0917 - options of a command
         for looked in runs:
             typer.echo(js.dumps(looked.as_json(), allow_nan=False))
     else:
-        _show(runs, console, named=run is not None, once=once)
+        _show(runs, console, where, named=run is not None, once=once)
 
 
-def _show(runs: "list[RunLookup]", console: "Console", *, named: bool, once: bool) -> None:
+def _show(runs: "list[RunLookup]", console: "Console", where: str | None, *, named: bool, once: bool) -> None:
     from edgefl.fleet import expiring
     from edgefl.fleet.authority import clock
     from edgefl.ops.status import run_page, runs_table, watch
 
     going_on = [looked for looked in runs if looked.going_on]
     if console.is_terminal and not once and len(going_on) == 1:
-        going_on = runs = [watch(going_on[0], console)]
+        going_on = runs = [watch(going_on[0], console, where)]
     elif not named:
         console.print(runs_table(runs, time.time()), "")
     for looked in going_on or runs[:1]:

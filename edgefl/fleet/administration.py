@@ -3,7 +3,7 @@
 What has been written is in force at the broker when it has read it again (`reload` in broker.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,10 @@ class FleetAdministration:
                 " and revokes the old ones"
             )
         broker, *also = [self.broker_of(site)] if site else self.settings.brokers
-        pem = self.certify(name, tls_key, Member(key=key, added=now, site=site), now, self.settings.lifetime)
+        # labels are the place's, not the board's: they stay
+        labels = current.members[name].labels if name in current.active() else {}
+        member = Member(key=key, added=now, site=site, labels=labels)
+        pem = self.certify(name, tls_key, member, now, self.settings.lifetime)
         return Membership(
             name=name,
             fleet=self.folder.name,
@@ -204,6 +207,19 @@ class FleetAdministration:
                 raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {names}")
             self._write(current.with_permit(name, until), now)
         return current.members[name]
+
+    def label(self, names: Sequence[str], labels: Mapping[str, str], now: datetime) -> None:
+        """Give these members labels; one without a value is taken away. All of them get them, or none does."""
+        with self.folder.changing():
+            current = self.members
+            for name in names:
+                if name not in current.active():
+                    known = ", ".join(current.active()) or "none"
+                    raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {known}")
+                if current.members[name].hosts:
+                    raise ConfigError(f"'{name}' is a site of fleet '{self.folder.name}': label its devices")
+                current = current.with_labels(name, labels)
+            self._write(current, now)
 
     def revoke(self, name: str, now: datetime, also: Sequence[Issued] = ()) -> bool:
         """Send a device away, for good; False if it was gone already. `also` no longer count either."""

@@ -1,6 +1,7 @@
 """Where a fleet's secrets are: one private folder for each fleet, in the operator's state folder.
 
 fleets/default.key              the coordinator's Ed25519 key, which signs models and messages
+fleets/default.questions        the number of who asked its devices last, see edgefl/ops/diagnosis.py
 fleets/default/fleet.json       where the broker is
               /members.json     who belongs to it
               /seen.json        every device that was ever seen; default.seen.json where there are no identities
@@ -96,6 +97,7 @@ class FleetFolder:
         self.coordinator = self.path / "coordinator.crt", self.path / "coordinator.key"
         self.broker = self.path / "broker"
         self.signing_key = signing_key(name)
+        self.questions = self.signing_key.with_suffix(".questions")
         # As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py.
         self.here = Address(UNIX, str(self.broker / SOCKET))
 

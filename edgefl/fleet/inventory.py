@@ -1,9 +1,12 @@
 """Who is known in a fleet: its members, and every other device that was ever seen. For `edgefl fleet list`."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from edgefl.base.device_labels import Properties, known_names, values_of
+from edgefl.base.where import parse
 from edgefl.fleet import last_seen, members
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.last_seen import Sighting
@@ -25,6 +28,8 @@ class KnownDevice:
     runs: tuple[str, ...]
     reason: str
     since: datetime | None  # the reason holds
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its operator gave it
+    properties: Properties = field(default_factory=Properties)  # that it said of itself when it last joined a run
 
     def as_json(self) -> dict[str, Any]:
         """Times with their zone."""
@@ -40,6 +45,13 @@ def known(folder: FleetFolder, now: datetime | None = None) -> list[KnownDevice]
         folder.read_settings()  # says that there is no such fleet, and what makes one
     listed = members.read(folder.members).members if folder.exists() else {}
     return [_known(name, listed.get(name), seen.get(name), at) for name in sorted({*listed, *seen})]
+
+
+def matching(rows: Sequence[KnownDevice], where: str) -> list[KnownDevice]:
+    """Return the devices that an expression means; raise `ConfigError` if it names a label that no device has."""
+    expression = parse(where, "--where")
+    expression.check_names(known_names(row.labels for row in rows), "--where")
+    return [row for row in rows if expression.matches(values_of(row.name, row.labels, row.properties))]
 
 
 def _known(name: str, member: Member | None, sighting: Sighting | None, now: datetime) -> KnownDevice:
@@ -61,4 +73,10 @@ def _known(name: str, member: Member | None, sighting: Sighting | None, now: dat
         sighting.runs if sighting else (),
         reason,
         since,
+        member.known_as if member else {},
+        _measured(sighting) if sighting else Properties(),
     )
+
+
+def _measured(sighting: Sighting) -> Properties:
+    return Properties(sighting.arch, sighting.memory_mb, sighting.version, sighting.backend, sighting.samples)

@@ -35,6 +35,10 @@ class Sighting(FleetRecord):
     reason: str = ""
     since: datetime | None = None  # the reason holds; it is not there, or something is wrong with it
     runs: tuple[str, ...] = ()  # the last one last
+    arch: str = ""  # what the device said of itself when it last joined a run: see edgefl/base/device_labels.py
+    memory_mb: int | None = None
+    backend: str = ""
+    samples: int | None = None
 
     def followed_by(self, later: "Sighting") -> "Sighting":
         """The same device, seen again. A run that is for other devices knows nothing of why this one is away."""
@@ -49,6 +53,10 @@ class Sighting(FleetRecord):
                 "first": min(first, later.first or later.at),
                 "version": later.version or self.version,
                 "host": later.host or self.host,
+                "arch": later.arch or self.arch,
+                "memory_mb": self.memory_mb if later.memory_mb is None else later.memory_mb,
+                "backend": later.backend or self.backend,
+                "samples": self.samples if later.samples is None else later.samples,
                 "since": self.since if lasts else later.since,
             }
         )

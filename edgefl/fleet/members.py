@@ -3,6 +3,8 @@
     {"format": "edgefl members", "version": 1, "members": {"pi-01": {"key": "ed25519:...", "revoked": null,
      "added": "2026-01-31T12:00:00Z", "certificates": [{"serial": "4f...", "expires": "2027-01-31T12:00:00Z"}]}}}
 
+A member may have `"labels": {"site": "north"}`, which its operator gave it (`edgefl fleet label`).
+
 `Members` is a value: what changes it gives back another one. `MembersFile` is one on disk, as a coordinator reads it
 again and again. Writing is the business of `administration.py`.
 """
@@ -25,6 +27,7 @@ from pydantic import (
     model_serializer,
 )
 
+from edgefl.base import device_labels
 from edgefl.base.errors import ConfigError
 from edgefl.wire.signing import KeyText
 from edgefl.wire.topics import check_name
@@ -67,7 +70,7 @@ class MemberCertificate(FleetRecord):
 class Member(FleetRecord):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"renew_until"})
+    later: ClassVar[frozenset[str]] = frozenset({"renew_until", "labels"})
 
     key: KeyText
     added: datetime
@@ -77,6 +80,21 @@ class Member(FleetRecord):
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
     renew_until: datetime | None = None  # until then it may have a new certificate, however old its last one is
+    labels: Mapping[str, str] = {}  # that its operator gave it
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            device_labels.check_labels(labels)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return labels
+
+    @property
+    def known_as(self) -> dict[str, str]:
+        """What a `where` can compare of it: its labels, and the site whose broker it is at unless a label says one."""
+        return {**({"site": self.site} if self.site else {}), **self.labels}
 
     @property
     def expires(self) -> datetime | None:
@@ -127,6 +145,15 @@ class Members(FleetRecord):
     def with_permit(self, name: str, until: datetime) -> "Members":
         """A member that may have a new certificate until then."""
         return self._put(name, self.members[name].model_copy(update={"renew_until": until}))
+
+    def with_labels(self, name: str, labels: Mapping[str, str]) -> "Members":
+        """A member with these labels beside those it has; one without a value is taken away."""
+        member = self.members[name]
+        kept = {key: value for key, value in sorted({**member.labels, **labels}.items()) if value}
+        device_labels.check_labels(kept)
+        if kept == member.labels:
+            return self
+        return self._put(name, member.model_copy(update={"labels": kept}))
 
     def without(self, name: str, now: datetime, also: tuple[MemberCertificate, ...] = ()) -> "Members":
         """The member is sent away; `also` are further certificates of its name that no longer count."""
@@ -224,11 +251,11 @@ def numbered(prefix: str, count: int, known: Iterable[str]) -> list[str]:
     return [check_device(f"{prefix}{number:0{digits}d}") for number in range(first, first + count)]
 
 
-def device_names(text: str) -> list[str]:
+def device_names(text: str, option: str = "--devices") -> list[str]:
     """The devices of `pi-01,pi-02`."""
     names = [check_device(name.strip()) for name in text.split(",")]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"--devices names {', '.join(twice)} twice: each device has a name of its own")
+        raise ConfigError(f"{option} names {', '.join(twice)} twice: each device has a name of its own")
     return names
 
 

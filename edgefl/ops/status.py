@@ -3,14 +3,17 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from edgefl.base.device_labels import known_names, values_of
 from edgefl.base.events import Evaluated
 from edgefl.base.vitals import described, glance
+from edgefl.base.where import Where, parse
 from edgefl.learn.evaluation import wording
 from edgefl.learn.evaluation.figures import figures as judged
 from edgefl.ops.run_lookup import RunLookup, look_again
@@ -28,13 +31,27 @@ LONG = 40  # letters of a device's reason in the table
 EVERY = 1.0  # seconds between two looks, or ten times as long as one takes
 
 
-def watch(looked: RunLookup, console: Console) -> RunLookup:
+def narrowed(runs: Sequence[RunLookup], where: str | None) -> list[RunLookup]:
+    """Return the runs with only those devices that `--where` means; a label that none of them has is an error."""
+    if where is None:
+        return list(runs)
+    expression = parse(where, "--where")
+    expression.check_names(known_names(row.labels for looked in runs for row in looked.snapshot.devices), "--where")
+    return [replace(looked, snapshot=_only(looked.snapshot, expression)) for looked in runs]
+
+
+def _only(s: Snapshot, where: Where) -> Snapshot:
+    rows = [row for row in s.devices if where.matches(values_of(row.name, row.labels, row.properties))]
+    return replace(s, devices=rows)
+
+
+def watch(looked: RunLookup, console: Console, where: str | None = None) -> RunLookup:
     """Its picture, again and again, until the run has ended or Ctrl-C is pressed; return how it stands then."""
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, transient=True) as live:
         while looked.going_on:
             live.update(picture(looked.snapshot, console, time.time()), refresh=True)
             began = time.monotonic()
-            looked = look_again(looked)
+            (looked,) = narrowed([look_again(looked)], where)
             time.sleep(max(EVERY, 10 * (time.monotonic() - began)))
     return looked
 
@@ -94,6 +111,9 @@ def troubles(s: Snapshot, now: float) -> list[str]:
     if others := sorted(row.name for row in s.devices if not_in_run(row)):
         named = ", ".join(others[:TROUBLES]) + f" and {len(others) - TROUBLES} more" * (len(others) > TROUBLES)
         lines.append(f"not in this run ([devices] of its run file): {named}")
+    if left := sorted(row.name for row in s.devices if row.state == "excluded"):
+        named = ", ".join(left[:TROUBLES]) + f" and {len(left) - TROUBLES} more" * (len(left) > TROUBLES)
+        lines.append(f"not asked (rounds.where does not mean them): {named}")
     return lines
 
 
@@ -162,7 +182,9 @@ def device_page(story: DeviceStory, usual: dict[int, float], now: float) -> Rend
     """One device: what is known of it, its answers, what happened to it."""
     row = story.device
     seen = f"last seen {shown(row.last_seen)}" + (f", {ago(now - row.last_seen)}" if row.last_seen else "")
-    about = ", ".join(word for word in (row.host, row.back_end, row.version) if word)
+    memory = "" if row.memory_mb is None else f"{row.memory_mb} MiB"
+    labels = " ".join(f"{name}={value}" for name, value in row.labels.items())
+    about = ", ".join(word for word in (row.host, row.back_end, row.version, row.arch, memory, labels) if word)
     counts = (
         f"{row.answers} answers, {row.late} late, {row.missed} missed, {row.declined} declined, {row.strikes} refused"
     )

@@ -13,6 +13,7 @@ from hashlib import sha256
 from math import ceil, inf
 from typing import Any
 
+from device_agent.shell.board import Board
 from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
@@ -21,15 +22,18 @@ from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
 from edgefl.job.run.job import Job
+from edgefl.job.run.simulated_fleet import back_end
 from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.training.local import LocalTraining
+from edgefl.sim import availability_trace
+from edgefl.sim.availability_trace import Spans, until
 from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.stragglers import cut
 from edgefl.sim.world import Process, World
-from edgefl.system.hardware.profiles import Availability, Hardware, assign, reference_seconds
+from edgefl.system.hardware.profiles import Availability, Hardware, reference_seconds
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 
@@ -44,6 +48,7 @@ class DeviceKind:
     hardware: Hardware
     dropout: float
     availability: Availability | None
+    spans: Spans | None = None  # of a trace, when it is there; None: there is no trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class EmulatedDevice:
     def begin(self) -> bool:
         """Switch it on, somewhere in the middle of its hours; gives back whether its line is up."""
         hours, world = self.kind.availability, self.around.world
+        if self.kind.spans is not None:
+            return self._begin_by_trace(self.kind.spans)
         if hours is not None:
             moment = seeds.stream(self._seed, self.name, "availability").random() * (hours.on + hours.off)
             self.offline_until = hours.on + hours.off - moment if moment >= hours.on else 0.0
@@ -88,9 +95,32 @@ class EmulatedDevice:
         self.boot()
         return self.offline_until <= world.now
 
+    def _begin_by_trace(self, spans: Spans) -> bool:
+        """Switch it on when it is there for the first time; each span ends with its line, the last with the machine."""
+        world = self.around.world
+        for _, end in spans:
+            world.at(end, self._leaves)
+        here = bool(spans) and spans[0][0] <= world.now
+        if here:
+            self.boot()
+        elif spans:
+            world.at(spans[0][0], self.boot)
+        return here
+
+    def _leaves(self) -> None:
+        """A span of its trace is over: its line is down until the next one."""
+        back = until(self.kind.spans or (), now := self.around.world.now)
+        self.offline_until = back
+        if back < inf:
+            self.around.broker.cut(self.name, seconds=back - now)
+        elif self.process is not None:
+            self.process.kill()
+
     def boot(self) -> None:
         """Start the agent on whatever is on the disk."""
         around = self.around
+        if self.offline_until == inf:  # it broke down in the last span of its trace
+            return
         self.process = process = around.world.process(self.name)
         client = around.broker.client(self.name, self.kind.hardware.line, process)
         client.blocked = self.offline_until
@@ -98,8 +128,9 @@ class EmulatedDevice:
             DeviceIdentity(
                 self.name,
                 around.job.run.broker.fleet,
-                back_end="torch" if around.job.graphs is None else "onnx",
+                back_end=back_end(around.job),
                 host="",
+                board=Board(self.kind.hardware.profile.arch, self.kind.hardware.profile.memory_mb),
                 signer=simulated_keys.signer(self._seed, self.name),
             ),
             process.wiring(client, self._seconds, around.executor),
@@ -174,14 +205,17 @@ class EmulatedDevice:
 def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, DeviceKind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
     fleet = job.run.fleet or EmulatedFleet()
-    counts = fleet.profiles or {"ideal": len(devices)}
-    profiles = assign(counts, tuple(devices), job.run.run.seed)
+    profiles, spans = (
+        fleet.kinds_of(tuple(devices), job.run.run.seed),
+        availability_trace.of_run(job.run, devices) or {},
+    )
     reference = reference_seconds(job.model.layout.trainable, _batch(job.algorithm), fleet.ms_per_step)
     by_device = {}
     for name in devices:
-        profile = fleet.registry[profiles[name]]
+        profile = profiles[name]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
-        by_device[name] = DeviceKind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+        hours = profile.availability or fleet.availability
+        by_device[name] = DeviceKind(Hardware(profile, reference), dropout, hours, spans.get(name))
     return by_device
 
 

@@ -24,6 +24,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run import reporting
 from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.job.run.simulated_fleet import objections
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
 from edgefl.sim.early_end import EARLY
@@ -92,7 +93,9 @@ class Emulator:
         }
         hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
         longest = max((one.on + one.off for one in hours), default=0.0)
-        self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest)
+        traces = [spans for device in self.devices.values() if (spans := device.kind.spans) is not None]
+        self.trace_ends = max((spans[-1][1] for spans in traces if spans), default=0.0)
+        self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest, self.trace_ends)
         hardware = {name: device.kind.hardware for name, device in self.devices.items()}
         self.spent = Spent(hardware, lambda: sum(device.joules for device in self.devices.values()))
         self.stopped = ""  # why before its end, if so
@@ -100,10 +103,13 @@ class Emulator:
         self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
         self.worked = self.cpu  # when the last round was told, in CPU seconds
 
-        there = sum(device.begin() for device in self.devices.values())
+        left = objections(job, {name: len(data) for name, data in devices.items()})
+        there = sum([device.begin() for name, device in self.devices.items() if name not in left])
+        for name in left:
+            self.devices[name].begin()
         process = self.world.process("coordinator")
         self.coordinator = Coordinator(
-            _house_rules(job.run, there if hours else None),
+            _house_rules(job.run, there if hours or traces or left else None),
             # a coordinator's own work takes no time
             process.wiring(around.broker.client("coordinator", process=process), lambda _: 0.0),
             lambda: job,
@@ -117,10 +123,12 @@ class Emulator:
         """Let everything happen until the run has ended."""
         while not self.coordinator.ended and not self.stopped:
             if not self.world.next() or self.world.now - self.merged > self.patience:
+                better = "lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
+                if self.trace_ends and self.world.now > self.trace_ends:
+                    better = f"fleet.trace ends at {self.trace_ends:.0f} s: give it more lines, or the run fewer rounds"
                 raise RunError(
                     f"the emulated fleet is stuck at {self.world.now:.0f} virtual seconds:"
-                    f" {core.waiting(self.coordinator.state)};"
-                    " lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
+                    f" {core.waiting(self.coordinator.state)}; {better}"
                 )
             spent, run = self.spent, self.job.run
             if spent.round < run.run.rounds:
@@ -202,8 +210,8 @@ def _house_rules(run: RunFile, there: int | None) -> RunFile:
     """The run's rules, without limits on traffic, because ideal devices send everything in the same minute, and
     without keys of devices, because those are of real ones.
 
-    Where devices come and go, the first round is drawn from those that are `there` at its beginning; a quorum has to be
-    there in any case.
+    Where devices come and go, or the run asks only some of them, the first round is drawn from those of them that are
+    `there` at its beginning; a quorum has to be there in any case.
     """
     rounds, most = run.rounds, {"megabytes_per_minute": NO_LIMIT, "messages_per_minute": NO_LIMIT}
     if there is not None and rounds.start_with is None:

@@ -1,16 +1,17 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from time import perf_counter, process_time, time
 
-from edgefl.base.events import Answered, Asked, Closed, Evaluated, Fact, Joined, Tell
+from edgefl.base.events import Answered, Asked, Closed, Evaluated, Excluded, Fact, Joined, Labelled, Tell
 from edgefl.base.vector import State, Vector
 from edgefl.base.version import __version__
 from edgefl.job.run import forgetting, reporting
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.job.run.simulated_fleet import back_end, kinds_of, labels_of, objections
 from edgefl.job.run.work import plain_limit, received, unpack_answer
 from edgefl.learn.contract import Budget, Task, Update, traits_of
 from edgefl.learn.data.dataset import Dataset
@@ -55,15 +56,17 @@ def simulate(
     it can be that of a run that was, by round (answer_order.py).
     """
     with DeviceStates(int(job.run.compute.state_mb * 2**20)) as states:
-        members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
+        samples = {name: len(data) for name, data in devices.items()}
+        left, each = objections(job, samples), held(job.run, devices).items()
+        members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in each if name not in left}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
-        fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {})
+        fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {}, presences(job, samples))
         try:
             run_state = _simulate(job, fleet, tell, engine or InProcessEngine(job, devices), watch, keep, since)
         except EARLY:
-            ended(states.__getitem__, members)
+            ended(states.__getitem__, devices)
             raise
-        ended(states.__getitem__, members)
+        ended(states.__getitem__, devices)
         return run_state
 
 
@@ -79,8 +82,7 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
 
     watch(run_state := since.run_state if since else jobs.begin(job))
     say(*reporting.openings(job, run_state))
-    for name, device in members.items():
-        say(joined(job, name, device.samples))
+    say(*fleet.presences)
     stopped = ""
     while not jobs.finished(job, run_state):
         keep(partial(fleet.memory, run_state, total, asked, (began, cpu)))
@@ -159,6 +161,7 @@ class _Fleet:
     undisturbed: VirtualOrder
     draws: _Draws
     order: Mapping[int, RoundOrder] = field(default_factory=dict)  # of a run that was
+    presences: Sequence[Fact] = ()  # what is told of all devices, also of those that are not asked
     tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
 
@@ -258,10 +261,16 @@ def evaluated(run_state: RunState, spent: Traffic) -> Evaluated:
     return replace(run_state.judged, bytes_up=spent.up, bytes_down=spent.down)
 
 
-def joined(job: Job, device: str, samples: int) -> Joined:
-    """A simulated device is there, on no host of its own."""
-    back_end = "torch" if job.graphs is None else "onnx"
-    return Joined(device, samples, version=__version__, back_end=back_end)
+def presences(job: Job, samples: Mapping[str, int]) -> list[Fact]:
+    """Return what is told when simulated devices come, on no host of their own."""
+    labels = {name: one for name, one in labels_of(job.run, samples).items() if one}
+    kinds, left = kinds_of(job.run, samples), objections(job, samples)
+    facts: list[Fact] = [Labelled(labels)] if labels else []
+    for name, count in samples.items():
+        kind = kinds[name]
+        facts.append(Joined(name, count, "", __version__, back_end(job), arch=kind.arch, memory_mb=kind.memory_mb))
+        facts += [Excluded(name, left[name])] if name in left else []
+    return facts
 
 
 def opened_update(job: Job, frame: bytes | bytearray, unseal: Unseal | None = None) -> Update:

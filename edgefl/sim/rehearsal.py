@@ -31,6 +31,7 @@ from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.generated import made_up
 from edgefl.learn.data.split import Split
 from edgefl.learn.selection.base import Candidate, drawn
+from edgefl.sim import availability_trace
 from edgefl.sim.engines import RUN_ID, workers
 from edgefl.sim.loop import cohort_key, opened_update, previous_model
 
@@ -50,6 +51,7 @@ BLOCK = 4096  # samples whose lengths are looked at in one go
 
 def rehearse(run: RunFile, root: Path | None = None) -> Job:
     """The job, if it works."""
+    availability_trace.of_run(run)  # what is wrong with it is told now
     job, held = jobs.prepare(run, root)
     (_, real), _ = chosen = trainees(job, held)
     short = shortened(run, STEPS)

@@ -91,6 +91,8 @@ def words(device: DeviceRow, rank: DeviceRank) -> str:
             description = "in quarantine"
         case "barred":
             description = device.why
+        case "excluded":
+            description = f"not asked: {device.why}"
         case "declined" | "refused" | "busy" | "offline" | "no data" if device.why:
             description = f"{device.state}: {device.why}"
         case state:

@@ -29,6 +29,7 @@ class _Seen:
     version: str = ""
     host: str = ""
     elsewhere: bool = False  # the run is for other devices, and says nothing of this one but that it was heard
+    joined: events.Joined | None = None  # what it said of itself when it last came
 
 
 class LastSeenWriter:
@@ -47,7 +48,7 @@ class LastSeenWriter:
                     self._written_at = 0.0
                 before = self._seen.get(device)
                 broken = before.data_trouble if before and fact.stale else None
-                self._seen[device] = _Seen(fact.at, data_trouble=broken, version=version, host=host)
+                self._seen[device] = _Seen(fact.at, data_trouble=broken, version=version, host=host, joined=fact)
                 if fact.stale:  # what is wrong with its data is told next, and written with it
                     return
             case events.DataBroken(device=device):
@@ -104,7 +105,16 @@ class LastSeenWriter:
         reason, since = (seen.reason, seen.since) if seen.reason or not seen.data_trouble else seen.data_trouble
         at, began = _moment(seen.at), None if since is None else _moment(since)
         runs = () if seen.elsewhere else (self.run,)
-        return Sighting(at=at, version=seen.version, host=seen.host, reason=reason, since=began, runs=runs)
+        about = {"version": seen.version, "host": seen.host, "reason": reason, "since": began, "runs": runs}
+        return Sighting(at=at, **about, **_measured(seen.joined))
+
+
+def _measured(joined: events.Joined | None) -> dict[str, str | int | None]:
+    """Return the properties that a device told of itself, as far as they may be written down."""
+    if joined is None:
+        return {}
+    words = {"arch": cut(joined.arch), "backend": cut(joined.back_end).partition(" ")[0]}
+    return {**words, "memory_mb": joined.memory_mb, "samples": joined.samples}
 
 
 def _moment(at: float) -> datetime:

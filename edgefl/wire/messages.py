@@ -37,6 +37,10 @@ TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 LABEL = 255  # characters
 Label = Annotated[str, Field(max_length=LABEL), AfterValidator(printable)]  # a short one, quoted in others
+LINE = 500  # characters
+Line = Annotated[str, Field(max_length=LINE), AfterValidator(printable)]  # of a log
+REPLY = 1 << 16  # bytes of the frame of a reply
+MOST_FINDINGS, MOST_LINES = 100, 200  # in one reply
 MOST_TENSORS = 4096  # in one frame
 USUAL = 256  # tensors of a model
 ENCLOSED = 1 << 16  # bytes of a model that comes with its task, and of its manifest
@@ -83,6 +87,9 @@ class Presence(_WireModel):
     samples_from: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None  # when the older were read
     moves: Count = 0  # the number of the last `addresses` that it was told
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    arch: Label = ""  # the kind of its processor, and its memory in MiB: with `version`, `back_end` and `samples`
+    memory_mb: Annotated[int, Field(ge=0, le=2**40)] | None = None  # what `rounds.where` can ask of its own word
+    answers: bool = False  # it understands a request, whatever it then allows
     vitals: WireVitals | None = None  # when it said so
 
 
@@ -390,17 +397,49 @@ class Renew(_WireModel):
     run_id: Name
 
 
+class DeviceRequest(_WireModel):
+    """The fleet's operator asks a device how it is; said on the job `topics.SERVER`, and answered by a `Reply`."""
+
+    kind: Literal["request"] = "request"
+    id: Name  # chosen by who asks, never twice
+    what: Name  # doctor, logs or vitals; a device refuses what it does not know
+    by: Label = ""  # who asks, as the asking side says: for the device's log
+
+
+class Examined(_WireModel):
+    """One thing that a device has looked at: see `edgefl.ops.doctor.finding.Finding`."""
+
+    what: Label
+    level: Literal["ok", "warning", "wrong"]
+    text: Text
+    remedy: Text = ""
+
+
+class Reply(_WireModel):
+    """What a device answers, without values of its data; or why it does not."""
+
+    kind: Literal["reply"] = "reply"
+    id: Name  # of the request
+    refused: Text = ""  # why there is no answer
+    findings: Annotated[tuple[Examined, ...], Field(max_length=MOST_FINDINGS), FailFast()] = ()
+    lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES), FailFast()] = ()  # of its log, the newest last
+    vitals: WireVitals | None = None
+
+
 ToDevice: TypeAlias = Annotated[
-    Assignment | Receipt | Refusal | Missing | Renewed | Addresses | Renew, Field(discriminator="kind")
+    Assignment | Receipt | Refusal | Missing | Renewed | Addresses | Renew | DeviceRequest, Field(discriminator="kind")
 ]
 ToCoordinator: TypeAlias = Annotated[
     Answer | Holding | Missing | Absent | DeclinedMessage | BusyMessage | Working | Renewal, Field(discriminator="kind")
 ]
 
+ToServer: TypeAlias = Annotated[Reply | Renewal, Field(discriminator="kind")]  # on the job `topics.SERVER`
+
 LATER = ConfigDict(defer_build=True)  # when first read: a device reads few of them, and starts often
 CALL: TypeAdapter[Call] = TypeAdapter(Call)
 TO_DEVICE: TypeAdapter[ToDevice] = TypeAdapter(ToDevice, config=LATER)
 TO_COORDINATOR: TypeAdapter[ToCoordinator] = TypeAdapter(ToCoordinator, config=LATER)
+TO_SERVER: TypeAdapter[ToServer] = TypeAdapter(ToServer, config=LATER)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 

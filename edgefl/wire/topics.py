@@ -6,6 +6,8 @@ edgefl/v1/{fleet}/{job}/model/{id}/{group}/{i}  retained chunk     coordinator -
 edgefl/v1/{fleet}/{job}/model/round             chunks of frames * coordinator -> all that a round asks
 edgefl/v1/{fleet}/{job}/dev/{device}/down       chunks of frames * coordinator -> one device
 edgefl/v1/{fleet}/{job}/dev/{device}/up         chunks of frames * device -> coordinator
+edgefl/v1/{fleet}/server/dev/{device}/down      chunks of frames * the fleet's operator -> one device, whatever runs
+edgefl/v1/{fleet}/server/dev/{device}/up        chunks of frames * its answer
 edgefl/v1/{fleet}/presence/{device}             retained JSON *    device -> coordinator, and its last will
 edgefl/v1/{fleet}/site/{site}                   retained "1", "0"  a site's bridge -> both brokers, and its last will
 
@@ -18,6 +20,8 @@ from edgefl.base.errors import ConfigError
 
 ROOT = "edgefl/v1"
 PROTOCOL = 3  # 3 may send several chunks in one message; topics stay, so that a peer of another version is met and told
+SERVER = "server"  # a job that is no run: what the fleet's operator and a device say to each other between runs too
+DIAGNOSIS = "diagnosis"  # the run of that job in the envelopes of requests and their replies
 GROUP = 256  # chunks per group: a broker's queue for a new subscriber holds that many
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # of everything that has one: no path and no second topic can be made of it

@@ -32,7 +32,9 @@ from edgefl.wire.messages import (
     BusyMessage,
     Call,
     DeclinedMessage,
+    DeviceRequest,
     Enclosed,
+    Examined,
     Graphs,
     Holding,
     JobState,
@@ -44,6 +46,7 @@ from edgefl.wire.messages import (
     Renew,
     Renewal,
     Renewed,
+    Reply,
     RowField,
     RowForm,
     Shape,
@@ -67,6 +70,7 @@ TO_DEVICE: dict[type[BaseModel], BaseModel] = {
     Renewed: Renewed(certificate="x"),
     Addresses: Addresses(number=9, brokers=("mqtts://evil.local:8883",)),
     Renew: Renew(job=JOB, run_id=RUN_ID),
+    DeviceRequest: DeviceRequest(id="forged", what="doctor"),
 }
 TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Answer: Answer(**ABOUT, device=VICTIM, model="0" * 16, weight=1.0, steps=1, tensors=()),
@@ -81,7 +85,8 @@ TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
 TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape, WireVitals, RowField, RowForm}  # of messages
+TO_SERVER = {Reply, Renewal}  # what the operator hears: tests/attacks/test_questions_from_afar.py
+PARTS = {Tensor, Shape, WireVitals, RowField, RowForm, Examined}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name
@@ -91,8 +96,9 @@ def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has 
 def test_every_kind_of_message_is_attacked() -> None:
     assert kinds(messages.ToDevice) == set(TO_DEVICE)
     assert kinds(messages.ToCoordinator) == set(TO_COORDINATOR)
+    assert kinds(messages.ToServer) == TO_SERVER
     defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._WireModel)}
-    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_ALL | RETAINED | BY_MANIFEST | PARTS
+    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_SERVER | TO_ALL | RETAINED | BY_MANIFEST | PARTS
     assert defined - {messages._WireModel} == attacked
 
 

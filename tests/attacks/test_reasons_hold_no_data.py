@@ -31,10 +31,12 @@ from receiver import receiving
 
 import device_agent
 import edgefl
+from coordinator.shell.device_keys import DeviceKeys
 from device_agent.decide.failure_reason import judged
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import IN_THE_LOG, EdgeflError, RemoteError, coded
+from edgefl.fleet.folder import FleetFolder
 from edgefl.job.config.agent_file import LocalData
 from edgefl.job.run.work import ModelRef, Worker
 from edgefl.job.transforms.listing import device_transforms
@@ -46,7 +48,9 @@ from edgefl.learn.losses import loss
 from edgefl.learn.models import onnx_session
 from edgefl.learn.tasks.fields import Field
 from edgefl.learn.tasks.form import Form
+from edgefl.ops.diagnosis import Asker, FleetAccess, Lives, ask
 from edgefl.system import user_code
+from edgefl.wire import key_file
 from edgefl.wire.broker import Broker
 from edgefl.wire.codecs import Float32
 
@@ -622,6 +626,10 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(  # noqa: PLR0917
             status = started(tmp_path, "status", *words)
             assert status.wait(60) == 0
             called = [body for _, _, body in hook.calls]
+            signer = key_file.opened(tmp_path / "identity.key", "a", elsewhere="", lost="")
+            asker = Asker(tmp_path.name, signer, DeviceKeys(), Lives(tmp_path / "questions"))
+            way = FleetAccess(FleetFolder(tmp_path.name), mosquitto.address, asker)
+            answers = [ask(way, name, what, "anna", 60.0) for name in devices for what in ("logs", "doctor")]
         finally:
             for process in processes:
                 process.send_signal(signal.SIGKILL)
@@ -642,6 +650,9 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(  # noqa: PLR0917
         )
     left = {"the network": b"".join(heard), "webhooks": b"".join(called), "the run's folder": b"", "logs": log.encode()}
     left["the run's folder"] = b"".join(path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    unmet = 2 * len({"cell", "resting"} & set(devices))  # asked for no task, so they trust no key
+    assert [bool(one.lines or one.findings) for one in answers].count(False) == unmet
+    left["answers to questions from afar"] = repr(answers).encode()
     left["status"] = (tmp_path / "status.log").read_bytes()
     for where, content in left.items():
         text = content.decode(errors="replace").replace(str(tmp_path), "")

@@ -26,7 +26,11 @@ from edgefl.system.processes import Child, python
 from edgefl.wire.broker import Broker, find_mosquitto
 
 # Pages, or parts of them, that have a story of their own.
-TOLD_ELSEWHERE = {"tutorial.md": "test_tutorial.py", "README.md": "test_five_commands.py"}
+TOLD_ELSEWHERE = {
+    "tutorial.md": "test_tutorial.py",
+    "README.md": "test_five_commands.py",
+    "remote-diagnosis.md": "test_remote_diagnosis.py",
+}
 LAPTOP = """
 simulate run.toml
 simulate run.toml --json
@@ -57,6 +61,10 @@ plan run.toml --fleet pi4=2000 --set rounds.cohort=100 --set wire.codec=int8
 AUTHORITY = """
 fleet init --host server.local --devices pi-01,pi-02
 fleet add pi-03
+fleet label pi-03 site=north camera=v2
+fleet label pi-01,pi-02 site=south
+fleet label pi-03 camera=
+fleet list --where site == 'north'
 fleet revoke pi-02
 fleet list
 fleet forget pi-09
@@ -67,6 +75,7 @@ agent enrol /var/lib/edgefl/pi-01.kit --data npz:/var/lib/edgefl/windows.npz --i
 """
 RUN_FOLDER = """
 status
+status --where memory_mb >= 900
 replay runs/NAME --device pi-01
 export runs/sensors model.onnx
 agent evaluate agent.toml model.onnx
@@ -106,6 +115,15 @@ agent enrol pi-04.kit --data npz:/home/pi/windows.npz
 agent start
 fleet revoke pi-04
 """
+# test_remote_diagnosis.py has the devices for them.
+ASKED = """
+device pi-05 doctor
+device pi-05 logs
+device pi-05 vitals
+device pi-05 logs --json
+device pi-05 vitals --timeout 60
+device pi-05 logs --fleet trial --broker mqtt://localhost:1883
+"""
 RESTORE = """
 status
 fleet list
@@ -134,7 +152,7 @@ fleet reject pi-09
 fleet accept --all
 fleet claim --withdraw 1a2b3c4d
 """
-STORIES = (RENEWALS, MOVING, MANY, LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, RESTORE)
+STORIES = (RENEWALS, MOVING, MANY, LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, ASKED, RESTORE)
 SHORTER = {
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",
@@ -147,6 +165,8 @@ SHORTER = {
     "/etc/edgefl/": "",
     "/var/lib/edgefl/": "",
     "runs/sensors": "runs/NAME",
+    "--where site == 'north'": "--where \"site == 'north'\"",  # as the shell reads it
+    "--where memory_mb >= 900": "--where 'memory_mb >= 900'",
     "forget pi-09": "forget pi-01",  # one that is in the list
 }
 NOT_HERE = {
@@ -292,9 +312,11 @@ def test_on_a_laptop(line: str, type_: Callable[[str], str]) -> None:
 
 
 def test_the_authority_of_a_fleet(type_: Callable[[str], str]) -> None:
-    init, add, revoke, members, forget = lines(AUTHORITY)
+    init, add, *labels, where, revoke, members, forget = lines(AUTHORITY)
     assert "wrote pi-02.kit" in type_(f"{init} --port {free_ports()}")
     assert "wrote pi-03.kit" in type_(add)
+    assert [type_(line).split()[-1] for line in labels] == ["site=north", "site=south", "site=north"]
+    assert [line.split()[0] for line in type_(where).splitlines()] == ["name", "pi-03"]
     assert "pi-02" in type_(revoke)
     assert re.search(r"pi-02 +\S+ +- +\S+ \S+ UTC", type_(members)), "it has no end, but when it was revoked"
     assert type_(forget)

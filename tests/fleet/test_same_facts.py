@@ -26,6 +26,7 @@ PARTS = {"fedper", "fedrep", "fedbn"}  # a network of one layer has no other par
 # Their messages are those of fedavg and ditto: what is new in them is in numpy, on one side.
 NO_OTHER_MESSAGES = {*PARTS, "fedadam", "fedyogi", "fedadagrad", "fedasync", "pfedme"}
 NETWORK = (Started, Connected, Lost)  # told where there is one, which the loop does without
+ELSEWHERE = {"host": "", "arch": "", "memory_mb": None}  # what devices say of their machine: simulated ones have none
 Connect = Callable[[str], Transport]
 
 
@@ -62,7 +63,7 @@ def served(run: RunFile, folder: Path, connect: Connect) -> tuple[str, list[Fact
 def story(told: list[Fact]) -> list[dict[str, Any]]:
     """What lasts, without clocks, network and hosts, by round, kind and device."""
     lasting = [fact for fact in told if fact.lasting and not isinstance(fact, NETWORK)]
-    plain = [timeless(fact) | ({"host": ""} if isinstance(fact, Joined) else {}) for fact in lasting]
+    plain = [timeless(fact) | (ELSEWHERE if isinstance(fact, Joined) else {}) for fact in lasting]
     return sorted(plain, key=lambda fact: (fact.get("round", 0), fact["event"], str(fact.get("device"))))
 
 

@@ -138,6 +138,44 @@ def test_devices_that_the_run_is_not_for_are_not_missing(folder):
         assert "2 of 2 here" in said()
 
 
+def test_devices_are_shown_by_their_labels_and_properties(folder):
+    told = [
+        events.Labelled({"pi-1": {"site": "north"}, "pi-3": {"site": "north"}}, at=TUESDAY + 47),
+        events.Joined("pi-1", 10, "host", "0.1.0", "onnx", arch="aarch64", memory_mb=905, at=TUESDAY + 47),
+        events.Excluded("pi-2", "it has no 'site'", at=TUESDAY + 48),
+    ]
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(*told)
+    with own(known_runs.lock_of(folder)):
+        text = said(folder)
+        assert "not asked (rounds.where does not mean them): pi-2" in text
+        assert "not asked: it has no 'site'" in text
+
+    def named(where: str) -> list[str]:
+        return [row["name"] for row in json.loads(said(folder, "--json", "--where", where))["devices"]]
+
+    assert named("site == 'north'") == ["pi-1", "pi-3"]
+    assert named("site == 'north' and memory_mb >= 900 and backend == 'onnx' and arch == 'aarch64'") == ["pi-1"]
+    assert named("samples == 20") == ["pi-2"]
+    assert "pi-2" not in said(folder, "--where", "site == 'north'").partition("took")[2].partition("pi-1")[2][:80]
+    about = said(folder, "--device", "pi-1")
+    assert "host, onnx, 0.1.0, aarch64, 905 MiB, site=north" in about
+    wrong = CliRunner().invoke(app, ["status", str(folder), "--where", "sit == 'north'"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(wrong.exception).startswith("--where: no device has a label 'sit'; did you mean 'site'?")
+
+
+def test_a_device_that_is_asked_again_is_no_longer_left_out(folder):
+    told = [events.Excluded("pi-2", "site is 'a'", at=TUESDAY + 48), events.Included("pi-2", at=TUESDAY + 49)]
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(*told)
+    text = said(folder, "--device", "pi-2")
+    assert "is not asked, rounds.where does not mean it: site is 'a'" in text
+    assert "is asked from now on: rounds.where means it" in text
+    with own(known_runs.lock_of(folder)):
+        assert "not asked (rounds.where" not in said(folder)
+
+
 def test_who_was_slow_on_tuesday(folder):
     text = said(folder, "--slow", "--on", "2026-11-17")
     lines = [line.split() for line in text.splitlines()]

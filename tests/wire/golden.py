@@ -87,6 +87,13 @@ FRAMES["evaluating"] = FRAMES["task"].model_copy(update={"purpose": "evaluate", 
 FRAMES["evaluated"] = FRAMES["answer"].model_copy(update={"purpose": "evaluate", "steps": 0, "tensors": COUNTED})
 FRAMES["call"] = m.Call(task=FRAMES["task"].model_copy(update={"counted": 0, "batches": None, "seconds": None}),
                         number=7, slots=bytes(range(36)) * 2, manifest=b"{}")  # fmt: skip
+FRAMES["request"] = m.DeviceRequest(id="0a1b", what="doctor", by="anna on base")
+FRAMES["reply"] = m.Reply(
+    id="0a1b",
+    findings=(m.Examined(what="clock", level="wrong", text="1970-01-01 00:00 UTC", remedy="set it"),),
+    lines=("12:00:00 connected",),
+    vitals=VITALS,
+)
 RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "presence": m.Presence(
         protocol=1,
@@ -101,6 +108,10 @@ RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "resting": m.Presence(
         online=False, installation="9f", birth=3, resting="rests: 84.0 °C, at most 70", vitals=VITALS
     ),
+    "measured": m.Presence(
+        online=True, installation="9f", birth=3, version="0.1.0", samples=120, arch="aarch64", memory_mb=905
+    ),
+    "answering": m.Presence(online=True, installation="9f", birth=3, answers=True),
     "state": m.JobState(protocol=1, job="digits", run_id="a1b2", phase="training", round=7, spread=2.5),
     "manifest": m.Manifest(
         protocol=1,

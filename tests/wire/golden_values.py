@@ -15,7 +15,13 @@ FILE = Path(__file__).with_name("golden_v3_values.json")
 GOLDEN = Path(__file__).with_name("golden_v3.json")
 SECRET = bytes(range(32))
 FLEET, LIMIT = "default", 1 << 20
-JSON_KINDS = {"presence": "presence", "resting": "presence", "state": "state"}
+JSON_KINDS = {
+    "presence": "presence",
+    "resting": "presence",
+    "measured": "presence",
+    "answering": "presence",
+    "state": "state",
+}
 MANIFESTS = {"manifest", "tables"}
 PAYLOADS = {"int8": 411, "topk": 411}  # numbers of the vector
 STREAMS = ((7, 3, "pi-01"), (7, 3, "pi-01", "codec"), (7, "pi-01", "held back"), (0, 1, "device-00"))

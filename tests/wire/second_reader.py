@@ -39,12 +39,14 @@ PROTOCOL = 3
 GROUP = 256
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 RESERVED = "presence state"
+SERVER, DIAGNOSIS = "server", "diagnosis"
 FRAME_MAGIC, FRAME_VERSION = b"EFLF", 1
 FRAME_COMPRESSED, FRAME_SEALED = 1, 2
 FRAME_ALIGNED = 64
 HEADER_LIMIT = 262144
 ZSTD_WINDOW = 8388608
 SMALL_FRAME = 262272
+REPLY_FRAME = 65536
 CALL_BODY = 1048576
 MOST_TENSORS = 4096
 CHUNK_MAGIC, CHUNK_VERSION = b"EC", 1
@@ -277,9 +279,12 @@ def read_message(data: bytes, limit: int = 0, unseal: Any = None) -> tuple[str, 
     return str(kind), checked(str(kind), header), body
 
 
-TO_DEVICES = {"task", "receipt", "refusal", "missing", "renewed", "addresses", "renew", "call", "model", "graphs"}
+TO_DEVICES = {
+    *("task", "receipt", "refusal", "missing", "renewed", "addresses", "renew", "request", "call", "model", "graphs")
+}
 TO_COORDINATORS = {"answer", "holding", "missing", "absent", "declined", "busy", "working", "renewal"}
-FRAMED = TO_DEVICES | TO_COORDINATORS
+TO_SERVERS = {"reply", "renewal"}
+FRAMED = TO_DEVICES | TO_COORDINATORS | TO_SERVERS
 
 
 # ---- chunks --------------------------------------------------------------------------------------------------------

@@ -20,9 +20,10 @@ from edgefl.wire.signing import claim
 LIMIT = 1 << 20
 READERS = {
     **dict.fromkeys(("task", "evaluating", "enclosed", "receipt", "refusal", "renewed"), m.TO_DEVICE),
-    **dict.fromkeys(("addresses", "renew"), m.TO_DEVICE),
+    **dict.fromkeys(("addresses", "renew", "request"), m.TO_DEVICE),
     **dict.fromkeys(("missing", "answer", "evaluated", "holding", "absent", "declined"), m.TO_COORDINATOR),
     **dict.fromkeys(("busy", "working", "faring", "renewal"), m.TO_COORDINATOR),
+    "reply": m.TO_SERVER,
     "model": m.BROADCAST,
     "graphs": m.GRAPHS,
     "call": m.CALL,
@@ -33,7 +34,7 @@ GOLDEN = golden()
 def test_every_kind_of_message_has_one_that_is_kept() -> None:
     kinds = {
         kind.model_fields["kind"].default
-        for union in (m.ToDevice, m.ToCoordinator)
+        for union in (m.ToDevice, m.ToCoordinator, m.ToServer)
         for kind in get_args(get_args(union)[0])
     }
     assert kinds | {"model", "graphs", "call", "enclosed", "evaluating", "evaluated", "faring"} == set(READERS), (

@@ -61,6 +61,9 @@ MODELS: dict[str, type[BaseModel]] = {
     "renewed": m.Renewed,
     "addresses": m.Addresses,
     "renew": m.Renew,
+    "request": m.DeviceRequest,
+    "reply": m.Reply,
+    "examined": m.Examined,
     "answer": m.Answer,
     "holding": m.Holding,
     "absent": m.Absent,
@@ -74,6 +77,8 @@ CONSTANTS = {
     "PROTOCOL": topics.PROTOCOL,
     "NAME": topics.NAME,
     "RESERVED": " ".join(sorted(topics._RESERVED)),
+    "SERVER": topics.SERVER,
+    "DIAGNOSIS": topics.DIAGNOSIS,
     "GROUP": topics.GROUP,
     "FRAME_MAGIC": frames.MAGIC,
     "FRAME_VERSION": frames.VERSION,
@@ -83,6 +88,7 @@ CONSTANTS = {
     "HEADER_LIMIT": frames.HEADER_LIMIT,
     "SMALL_FRAME": m.SMALL,
     "CALL_BODY": m.CALLED,
+    "REPLY_FRAME": m.REPLY,
     "MOST_TENSORS": m.MOST_TENSORS,
     "ZSTD_WINDOW": 2**frames.WINDOW,
     "CHUNK_MAGIC": chunks.MAGIC,
@@ -190,6 +196,8 @@ def test_the_topics_of_the_page_are_those_of_the_program() -> None:
         topics.round("f", "j"),
         topics.down("f", "j", "d"),
         topics.up("f", "j", "d"),
+        topics.down("f", topics.SERVER, "d"),
+        topics.up("f", topics.SERVER, "d"),
         topics.site("f", "s"),
     ]
 
@@ -269,6 +277,7 @@ def sample_of(kind: str) -> dict[str, Any]:
         "rows": {"kind": "heads"},
         "rowfield": {"name": "a", "shape": [1], "whole": False, "learnt": False},
         "vitals": {},
+        "examined": {"what": "clock", "level": "ok", "text": "it is right"},
         "tensor": {"name": "a", "kind": "raw", "shape": [1], "bytes": 4},
         "enclosed": {"manifest": b"", "frame": b""},
     }
@@ -291,7 +300,8 @@ def test_a_golden_frame_is_read_as_ours_reads_it_and_written_again(name: str) ->
 
 @pytest.mark.parametrize("name", RETAINED)
 def test_golden_json_is_read_as_ours_reads_it(name: str) -> None:
-    kind = {"resting": "presence", "tables": "manifest"}.get(name, name)
+    kinds = dict.fromkeys(("resting", "measured", "answering"), "presence")
+    kind = {**kinds, "tables": "manifest"}.get(name, name)
     assert plain(second.read_json(kind, GOLDEN[name], second.MANIFEST_LIMIT)) == plain(RETAINED[name].model_dump())
 
 

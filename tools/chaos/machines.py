@@ -21,6 +21,7 @@ from coordinator.shell.merging import PreparedJob
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import Security
 from device_agent.decide.vocabulary import Stopped
+from device_agent.shell.board import Board
 from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Scope, TrainingSetup
@@ -135,6 +136,7 @@ class DeviceMachine(ChaosMachine):
                 FLEET,
                 "torch",
                 host=self.installation,
+                board=Board(),
                 signer=simulated_keys.signer(name),
             ),
             process.wiring(around.broker.client(member.name, member.line, process), self._seconds),

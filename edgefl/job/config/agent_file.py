@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_serializer, field_validator
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.conditions import Conditions
 from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.remote import Remote
 from edgefl.job.config.section import Section
 from edgefl.learn.data.partition import Partition
 from edgefl.learn.data.reading import Reading
@@ -84,3 +85,4 @@ class AgentFile(Section):
     compute: LocalCompute = Field(default_factory=LocalCompute)
     conditions: Conditions = Field(default_factory=Conditions)
     privacy: Allowance = Field(default_factory=Allowance)
+    remote: Remote = Field(default_factory=Remote)

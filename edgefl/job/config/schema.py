@@ -1,6 +1,6 @@
 """The run file, which an operator writes for the coordinator. What a device reads is in agent_file.py."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
@@ -15,8 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from edgefl.base.device_labels import DEVICE, check_labels
 from edgefl.base.errors import ConfigError, nearest
 from edgefl.base.schedule import Schedule
+from edgefl.base.where import Where, parse
 from edgefl.job.config import buffering, choosing, local_training
 from edgefl.job.config import evaluation as judging
 from edgefl.job.config.budget import BudgetSection
@@ -30,18 +32,18 @@ from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Algorithm, Stage, is_personal
 from edgefl.learn.data import augment
 from edgefl.learn.data.labels import REAL_TARGETS
-from edgefl.learn.data.partition import Partition
+from edgefl.learn.data.partition import Partition, part_names
 from edgefl.learn.data.reading import Reading
 from edgefl.learn.losses import LOSSES, loss, weighs
 from edgefl.learn.robustness import Caps
 from edgefl.learn.selection.base import Kind, LossBasedSelection, Selection
 from edgefl.learn.selection.registry import selection
 from edgefl.learn.tasks.kinds import KINDS, kind_of
-from edgefl.system.hardware.profiles import PROFILES, Availability, Profile
+from edgefl.system.hardware.profiles import PROFILES, Availability, Profile, assign
 from edgefl.wire import codecs, signing
 from edgefl.wire.address import without_password
 from edgefl.wire.tls import Tls
-from edgefl.wire.topics import check_name
+from edgefl.wire.topics import SERVER, check_name
 
 Cap = Annotated[float, Field(ge=1)] | Literal["off"]
 
@@ -67,6 +69,8 @@ class RunSection(Section):
     @field_validator("name")
     @classmethod
     def _fits_a_topic(cls, name: str) -> str:
+        if name == SERVER:
+            raise ValueError(f"'{name}' stands for the fleet's operator on the wire: give the run another name")
         return check_name("run.name", name)
 
     @model_validator(mode="after")
@@ -230,12 +234,22 @@ class RoundRules(Section):
     over_select: Annotated[float, Field(ge=1, le=10)] = 1.0  # 1.3 asks 30 % more devices and takes the fastest
     start_with: Annotated[int, Field(ge=1)] | None = None  # devices that must be there before the first round
     late: Literal["drop", "discount", "memory"] = "drop"  # what becomes of answers to a round that is over
+    # Which devices are asked, by their labels and properties: "site == 'north' and memory_mb >= 900"; all unless said
+    # (docs/guides/labels.md). Numbers above are of these devices.
+    where: str | None = None
     # "buffered": rounds wait for no device. One that answers is replaced at once by one that gets the newest model, and
     # every `buffer` answers are merged, whichever model they began from (docs/guides/buffered.md). Its own keys follow:
     mode: Mode = "synchronous"
     concurrency: Annotated[int, Field(ge=1)] | None = None  # devices at work at once; all of a partition unless said
     buffer: Annotated[int, Field(ge=1)] | None = None  # answers that make a round; a quarter of concurrency unless said
     staleness: Annotated[int, Field(ge=0)] = 20  # an answer that began more rounds ago is refused
+
+    @field_validator("where")
+    @classmethod
+    def _can_be_read(cls, where: str | None) -> str | None:
+        if where is not None:
+            parse(where, "rounds.where")
+        return where
 
 
 class Wire(Section):
@@ -338,7 +352,30 @@ class EmulatedFleet(Section):
     ms_per_step: Annotated[float, Field(gt=0)] | None = None  # of one mini-batch on a Raspberry Pi 4; else estimated
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # chance that an asked device breaks down in a round
     availability: Availability | None = None  # always online unless said
+    trace: Path | None = None  # a csv file that says when each device is there, by `device`, `from` and `to`
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of devices that make only some of the epochs
+    # Labels by device: device-00 = { site = "north" }. Also of a real trial whose fleet has no members.
+    labels: dict[str, dict[str, str]] = {}
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, labels: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        for name, of_device in labels.items():
+            check_name("fleet.labels", name)
+            check_labels(of_device)
+        return labels
+
+    def kinds_of(self, devices: Sequence[str], seed: int) -> dict[str, Profile]:
+        """Return the profile of each of these devices: an ideal one, unless the file says otherwise."""
+        if not self.profiles:
+            return dict.fromkeys(devices, self.registry["ideal"])
+        dealt = assign(self.profiles, tuple(devices), seed)
+        return {name: self.registry[dealt[name]] for name in devices}
+
+    def labels_of(self, devices: Sequence[str], seed: int) -> dict[str, dict[str, str]]:
+        """Return the labels of each of these devices: its own go before those of its profile."""
+        kinds = self.kinds_of(devices, seed)
+        return {name: {**kinds[name].labels, **self.labels.get(name, {})} for name in devices}
 
     @property
     def registry(self) -> dict[str, Profile]:
@@ -348,7 +385,18 @@ class EmulatedFleet(Section):
     @property
     def takes_time(self) -> bool:
         """Whether it needs a virtual clock; stragglers alone do not."""
-        return bool(self.profiles or self.dropout or self.availability)
+        return bool(self.profiles or self.dropout or self.availability or self.trace)
+
+    @model_validator(mode="after")
+    def _is_there_once(self) -> "EmulatedFleet":
+        """A trace says when devices are there, and nothing else does."""
+        hours = ["fleet.availability"] * (self.availability is not None)
+        hours += [
+            f"profile '{name}'" for name in self.profiles if name in self.registry and self.registry[name].availability
+        ]
+        if self.trace is not None and hours:
+            raise ValueError(f"fleet.trace says when devices are there, and so does {hours[0]}; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _profiles_exist(self) -> "EmulatedFleet":
@@ -418,8 +466,12 @@ class RunFile(Section):
 
         hiding.check(self, stages)
         cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")
-        if getattr(self.rounds, cohort) is None and self.task.partition is None:
-            raise ValueError(f"{buffering.UNSAID[cohort]} (only a partition gives it a default)")
+        self._labels_are_of_devices()
+        if getattr(self.rounds, cohort) is None and self.parts is None:
+            only = (
+                "only a partition gives it a default" if self.where is None else "rounds.where asks some of them only"
+            )
+            raise ValueError(f"{buffering.UNSAID[cohort]} ({only})")
         if self.quorum > self.cohort:
             too_many = buffering.TOO_MANY[quorum].format(self.quorum, self.cohort)
             raise ValueError(f"{too_many}; lower it to {self.cohort}")
@@ -432,16 +484,12 @@ class RunFile(Section):
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"aggregation names '{twice[0]}' twice; a stage keeps its state under its name")
         held = self.task.partition
-        if held and (self.rounds.start_with or 0) > held.devices:
-            raise ValueError(
-                f"rounds.start_with = {self.rounds.start_with} is larger than task.partition.devices ="
-                f" {held.devices}; lower it to {held.devices}"
-            )
-        if held and self.cohort > held.devices:
-            raise ValueError(
-                f"rounds.{cohort} = {self.cohort} is larger than task.partition.devices = {held.devices};"
-                f" lower it to {held.devices}"
-            )
+        if held:
+            most = held.devices if self.parts is None else self.parts
+            of = "the number of devices that rounds.where means" if most < held.devices else "task.partition.devices"
+            for key, value in (("start_with", self.rounds.start_with or 0), (cohort, self.cohort)):
+                if value > most:
+                    raise ValueError(f"rounds.{key} = {value} is larger than {of} = {most}; lower it to {most}")
         profiles = self.fleet.profiles if self.fleet else {}
         if profiles and held and sum(profiles.values()) != held.devices:
             raise ValueError(
@@ -449,6 +497,32 @@ class RunFile(Section):
                 " make them the same"
             )
         return self
+
+    def _labels_are_of_devices(self) -> None:
+        """Raise `ValueError` if a label is of no device, or if `rounds.where` means none of those there are."""
+        held = self.task.partition
+        names = part_names(held.devices) if held else ()
+        for name in self.fleet.labels if self.fleet and held else ():
+            if name not in names:
+                raise ValueError(f"fleet.labels.{name}: there is no such device; {nearest(name, names[:1000])}")
+        if self.where is not None and self.parts == 0:
+            raise ValueError(f'rounds.where = "{self.where.text}" means none of the {len(names)} devices')
+
+    @cached_property
+    def where(self) -> Where | None:
+        """Which devices the run asks; None: all that may take part."""
+        return None if self.rounds.where is None else parse(self.rounds.where, "rounds.where")
+
+    @cached_property
+    def parts(self) -> int | None:
+        """How many devices of a divided data set the run asks; None where this file alone does not say it."""
+        held = self.task.partition
+        if held is None or self.where is None:
+            return held.devices if held else None
+        labels = (self.fleet or EmulatedFleet()).labels_of(part_names(held.devices), self.run.seed)
+        if not self.where.names() <= {DEVICE}.union(*labels.values()):
+            return None  # it asks for what devices measure, or for labels of the fleet's members
+        return sum(self.where.matches({DEVICE: name, **labels[name]}) for name in labels)
 
     @property
     def buffered(self) -> bool:
@@ -458,8 +532,8 @@ class RunFile(Section):
     @property
     def cohort(self) -> int:
         """How many devices a round asks; where rounds wait for no device, how many are at work at once."""
-        held, given = self.task.partition, self.rounds.concurrency if self.buffered else self.rounds.cohort
-        return given or (held.devices if held else 1)
+        given = self.rounds.concurrency if self.buffered else self.rounds.cohort
+        return given or self.parts or 1
 
     @property
     def quorum(self) -> int:
@@ -471,8 +545,7 @@ class RunFile(Section):
     @property
     def start_with(self) -> int | None:
         """How many devices must be there before the first round opens: in a trial all of them, else who comes."""
-        held = self.task.partition
-        return self.rounds.start_with or (held.devices if held else None)
+        return self.rounds.start_with or self.parts
 
     @cached_property
     def judge(self) -> judging.Judge:
@@ -491,7 +564,7 @@ class RunFile(Section):
         unjudged = judging.own_models_unjudged(str(self.algorithm["name"]), self.judge) if own else ""
         stages, held = self.make_stages(), self.task.partition
         waits = buffering.ages_unused(self.rounds.mode, stages)
-        everybody = held is not None and self.cohort >= held.devices and not self.buffered
+        everybody = held is not None and self.cohort >= (self.parts or held.devices) and not self.buffered
         twice = choosing.counted_twice(self.make_selection(), self.make_algorithm(), stages, everybody=everybody)
         return tuple(filter(None, (self.decided_by_test_data, unjudged, waits, twice)))
 
@@ -529,7 +602,7 @@ class RunFile(Section):
     def __copy__(self) -> "RunFile":
         """A copy may be given another algorithm, and other rounds, of which nothing is known yet."""
         copied = super().__copy__()
-        for name in ("_private", "judge", "schedule", "loss_asked", "transforms"):
+        for name in ("_private", "judge", "schedule", "loss_asked", "transforms", "where", "parts"):
             copied.__dict__.pop(name, None)
         return copied
 

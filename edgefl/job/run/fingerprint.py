@@ -20,6 +20,7 @@ from edgefl.learn import session_objects
 from edgefl.learn.data import files
 from edgefl.learn.data.catalog import FOLDERS, data_root
 from edgefl.system import user_code, user_files
+from edgefl.system.user_files import located
 
 ELSEWHERE = {"broker", "page", "export", "devices"}  # what no result depends on
 OURS = "the code of edgefl"
@@ -42,6 +43,8 @@ def words(run: RunFile, root: Path | None = None) -> dict[str, Any]:
     table = run.model_dump(mode="json", exclude=ELSEWHERE)
     if data := files.contents(run.task.data):  # wherever they lie
         table["task"]["data"] = f"{(run.task.data or '').partition(':')[0]}:{data[:16]}"
+    if run.fleet is not None and run.fleet.trace is not None:
+        table["fleet"]["trace"] = _version(located(run.fleet.trace), read=True)
     del table["run"]["folder"]
     table["guards"] = {key: table["guards"][key] for key in HEEDED}
     folder = {"the folder of data": str(data_root(root).resolve())} if run.task.data in FOLDERS else {}
@@ -107,9 +110,13 @@ def _source(module: str) -> Iterator[Path]:
     yield Path(spec.origin) if spec and spec.origin else Path(module.replace(".", "/") + ".py")
 
 
-def _version(file: Path) -> str:
+def _version(file: Path, *, read: bool = False) -> str:
     """Which version of a file this is; a model may be too large to be read for it."""
     if not file.is_file():
         return ""
     about = file.stat()
-    return sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" else f"{about.st_size} {about.st_mtime_ns}"
+    return (
+        sha256(file.read_bytes()).hexdigest()
+        if read or file.suffix == ".py"
+        else f"{about.st_size} {about.st_mtime_ns}"
+    )

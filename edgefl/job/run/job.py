@@ -30,7 +30,7 @@ from edgefl.learn.contract import Algorithm, Fitting, Site, Stage, Update, rate,
 from edgefl.learn.data.catalog import load
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.labels import form_of, settled
-from edgefl.learn.data.partition import Partition
+from edgefl.learn.data.partition import Partition, part_names
 from edgefl.learn.data.source import Source
 from edgefl.learn.data.split import Split, divide, divide_to_choose
 from edgefl.learn.evaluation import figures, fleet, metrics
@@ -230,8 +230,8 @@ def _divided(run: RunFile, source: Source) -> Split:
 
 
 def device_names(count: int) -> tuple[str, ...]:
-    """What the devices of a divided data set are called, everywhere: their names are seeds."""
-    return tuple(f"device-{i:0{max(2, len(str(count - 1)))}d}" for i in range(count))
+    """What the devices of a divided data set are called, everywhere."""
+    return part_names(count)
 
 
 def begin(job: Job) -> RunState:

@@ -10,9 +10,11 @@ from edgefl.base.events import Fact, Round
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job
+from edgefl.job.run.simulated_fleet import objections
 from edgefl.learn.contract import Batched
 from edgefl.learn.data.split import Split
 from edgefl.learn.training.local import LocalTraining
+from edgefl.sim import availability_trace
 from edgefl.sim.loop import simulate
 from edgefl.sim.rehearsal import shortened, trainees
 from edgefl.system.hardware.profiles import PROFILES, Profile, reference_seconds
@@ -51,6 +53,10 @@ def demand(run: RunFile, fleet: Mapping[str, int], samples: int | None, root: Pa
             "rounds.mode = 'buffered': only rounds are predicted; `edgefl simulate` with [fleet] plays it"
         )
     job, held = jobs.prepare(run, root)
+    availability_trace.of_run(run)  # absences are not predicted; a file that cannot be read is told now
+    if run.fleet is not None and held.devices:
+        sizes = map(len, held.devices)
+        objections(job, dict(zip(jobs.device_names(len(held.devices)), sizes, strict=True)))
     rounds = _played(job, held)
     asking = [fact for fact in rounds if fact.devices]
     answers = sum(fact.devices for fact in asking) or 1
@@ -103,7 +109,10 @@ def _played(job: Job, held: Split) -> list[Round]:
             facts.append(fact)
 
     short = shortened(job.run, STEPS)
-    rules = short.rounds.model_copy(update={"cohort": len(devices), "quorum": len(devices), "start_with": None})
-    few = short.model_copy(update={"rounds": rules, "run": short.run.model_copy(update={"rounds": PLAYED})})
+    anybody = {"cohort": len(devices), "quorum": len(devices), "start_with": None, "where": None}
+    rules = short.rounds.model_copy(update=anybody)
+    few = short.model_copy(
+        update={"rounds": rules, "fleet": None, "run": short.run.model_copy(update={"rounds": PLAYED})}
+    )
     simulate(replace(job, run=few, algorithm=few.make_algorithm(), stages=few.make_stages()), devices, tell)
     return facts

@@ -14,6 +14,11 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array
 
 
+def part_names(count: int) -> tuple[str, ...]:
+    """Return what the devices of a divided data set are called, everywhere: their names are seeds."""
+    return tuple(f"device-{i:0{max(2, len(str(count - 1)))}d}" for i in range(count))
+
+
 def iid(n: int, devices: int, rng: np.random.Generator) -> tuple[Array, ...]:
     """Divide the samples at random; the sizes of the parts differ by at most one."""
     _enough(n, devices, 1)

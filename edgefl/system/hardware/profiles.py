@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from edgefl.base import seeds
+from edgefl.base.device_labels import check_labels
 from edgefl.system.hardware.line import Line
 
 PI4_FLOPS = 4e9  # what a Raspberry Pi 4 is assumed to sustain in small training steps
@@ -44,20 +45,30 @@ class Profile(BaseModel):
     radio_watts: Annotated[float, Field(ge=0)] = 1.0  # besides, while it sends or receives
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # instead of the fleet's
     availability: Availability | None = None  # instead of the fleet's
+    arch: str = ""  # the processor that such a device says it has, for `rounds.where`
+    memory_mb: Annotated[int, Field(ge=1)] | None = None  # MiB that it says it has
+    labels: dict[str, str] = {}  # of every device of this kind
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        check_labels(labels)
+        return labels
 
 
 IDEAL = Profile(speed=inf, up=inf, down=inf, latency=0, jitter=0, watts=0, radio_watts=0)
 
 # Assumed, see above. Speeds: cores x clock x generation of the CPU, and a modest gain from the Jetsons' GPUs in small
 # batches. Networks: Wi-Fi of the board's generation in a house, not the number on the box. Watts: what such a board is
-# commonly said to draw under load, or its power mode; measure yours where energy matters.
+# commonly said to draw under load, or its power mode; measure yours where energy matters. Memory: of the smallest board
+# that is common (1, 4, 8, 4 and 8 GB), without what the system keeps.
 PROFILES: Mapping[str, Profile] = {
     "ideal": IDEAL,
-    "pi3": Profile(speed=0.4, up=10, down=20, watts=4),
-    "pi4": Profile(speed=1.0, up=25, down=50, watts=6),
-    "pi5": Profile(speed=2.5, up=50, down=100, watts=8),
-    "jetson-nano": Profile(speed=2.0, up=50, down=100, latency=0.01, watts=10),
-    "jetson-orin": Profile(speed=10.0, up=100, down=200, latency=0.01, watts=15),
+    "pi3": Profile(speed=0.4, up=10, down=20, watts=4, arch="aarch64", memory_mb=900),
+    "pi4": Profile(speed=1.0, up=25, down=50, watts=6, arch="aarch64", memory_mb=3700),
+    "pi5": Profile(speed=2.5, up=50, down=100, watts=8, arch="aarch64", memory_mb=7800),
+    "jetson-nano": Profile(speed=2.0, up=50, down=100, latency=0.01, watts=10, arch="aarch64", memory_mb=3800),
+    "jetson-orin": Profile(speed=10.0, up=100, down=200, latency=0.01, watts=15, arch="aarch64", memory_mb=7400),
 }
 
 

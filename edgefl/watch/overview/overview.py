@@ -101,6 +101,13 @@ class Overview:
                 self._stands(fact)
             case events.Joined() | events.Lost() | events.Certified() | events.Released():
                 self._came_or_went(fact)
+            case events.Excluded() | events.Included():
+                self._chosen(fact)
+            case events.Labelled(labels=labels):
+                for name, of_device in labels.items():
+                    row = self.devices.get(name) or self._absent(name, fact)
+                    row.labels = {cut(key): cut(value) for key, value in of_device.items()}
+                    self._touch(row)
             case events.DataBroken() | events.DataMended():
                 self._data_changed(fact)
             case events.Enrolled() | events.Expired():
@@ -167,6 +174,7 @@ class Overview:
                 row = self._heard(name, fact)
                 row.samples, row.host, row.version = fact.samples, cut(fact.host), cut(fact.version)
                 row.back_end, row.joined = cut(fact.back_end), row.joined + 1
+                row.arch, row.memory_mb = cut(fact.arch), fact.memory_mb
                 row.joined_at = fact.at if row.joined_at is None else row.joined_at
                 if not fact.stale:
                     row.data_trouble, row.data_since, row.samples_from = "", None, None
@@ -208,11 +216,28 @@ class Overview:
         if isinstance(fact, events.Enrolled):
             for name in fact.devices:
                 if name not in self.devices:
-                    self._put(self._device(name, live=False), "offline", fact, why="not seen in this run")
+                    self._absent(name, fact)
             return
         row = self.devices.get(fact.device) or self._device(fact.device, live=False)
         self._put(row, "offline", fact, why=cut(about(fact, fact.device)))
         row.since = row.certificate_ends = fact.ended
+        self._remember(fact.device, fact)
+
+    def _absent(self, name: str, fact: Fact) -> DeviceRow:
+        """Return the row of a device that belongs to the run and has not come."""
+        row = self._device(name, live=False)
+        self._put(row, "offline", fact, why="not seen in this run")
+        return row
+
+    def _chosen(self, fact: events.Excluded | events.Included) -> None:
+        """The run asks a device, or it does not: by its labels and properties."""
+        row = self.devices.get(fact.device)
+        if row is None:
+            return
+        if isinstance(fact, events.Excluded):
+            self._put(row, "excluded", fact, why=cut(fact.reason))
+        elif row.state == "excluded":
+            self._put(row, "idle", fact)
         self._remember(fact.device, fact)
 
     def _barred(self, fact: events.Refused) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from edgefl.base.device_labels import Properties
 from edgefl.base.events import Done, Evaluated, Evaluating, Inherited, Round
 from edgefl.base.schedule import Purpose
 from edgefl.base.scores import Scored, Scores
@@ -31,6 +32,7 @@ DeviceState: TypeAlias = Literal[
     "quarantined",
     "no data",  # it is there, and cannot train: it has no usable data
     "barred",  # it announces itself, and may not take part
+    "excluded",  # it is there and is not asked: `rounds.where` does not mean it
     "offline",
 ]
 ABSENT: tuple[DeviceState, ...] = ("offline", "barred")  # the others are there
@@ -161,6 +163,9 @@ class DeviceRow:
     host: str = ""
     version: str = ""
     back_end: str = ""
+    arch: str = ""  # of its machine, as it says, and its memory
+    memory_mb: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its operator gave it
     took: float | None = None  # its last answer: seconds since it was asked
     seconds_per_step: float | None = None
     bytes_up: int = 0
@@ -177,6 +182,11 @@ class DeviceRow:
     data_since: float | None = None  # the data are so since then
     samples_from: float | None = None  # when the older ones were read
     vitals: Mapping[str, Any] | None = None  # what the fact `Vitals` says, and when (`at`)
+
+    @property
+    def properties(self) -> Properties:
+        """What it says of itself, by the names that `--where` has for it."""
+        return Properties(self.arch, self.memory_mb, self.version, self.back_end.partition(" ")[0], self.samples)
 
 
 @dataclass(slots=True)

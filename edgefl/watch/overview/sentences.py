@@ -1,5 +1,6 @@
 """A fact as a sentence, for people: one line, without its time."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from edgefl.base import events
@@ -18,6 +19,8 @@ VERDICTS = {
 SENTENCES: dict[type[Fact], str] = {
     events.Joined: "{device} is connected",
     events.DataMended: "{device} can use its data again",
+    events.Excluded: "{device} is not asked, rounds.where does not mean it: {reason}",
+    events.Included: "{device} is asked from now on: rounds.where means it",
     events.Declined: "{device} declined round {round}: {reason}",
     events.Busy: "{device} works for another run first, then on round {round}: {reason}",
     events.Refused: "a message of {device} cannot be used ({code}): {reason}",
@@ -49,6 +52,9 @@ def words(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one lin
             return f"{device} {trouble_of(fact)}"
         case events.Enrolled():
             return f"{len(fact.devices)} devices belong to the run: {values['devices']}"
+        case events.Labelled(labels=labels):
+            each = (f"{name} ({_pairs(of_device) or 'none'})" for name, of_device in labels.items())
+            return f"labels of devices: {', '.join(each)}"
         case events.Expired(device=device, ended=ended, remedy=remedy):
             return f"{device} cannot connect: its certificate expired on {date(ended)}" + (
                 f": {remedy}" if remedy else ""
@@ -117,6 +123,10 @@ def about(fact: Fact, device: str) -> str:
 def cut(text: str) -> str:
     """Cut a text to the length of a line, and drop what cannot be printed."""
     return printable(text[:LINE])
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in labels.items())
 
 
 def is_names(value: object) -> bool:

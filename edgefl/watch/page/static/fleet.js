@@ -5,7 +5,7 @@ import { ago, ahead, bytes, duration, integer, pace, reading } from "./format.js
 import { inTrouble, isOnline, notInRun, now, WORKING } from "./state.js";
 import { Table } from "./table.js";
 
-const RANK = ["quarantined", "no data", "barred", "refused", "declined", "busy", "asked", "training", "sending", "answered", "idle", "offline"];
+const RANK = ["quarantined", "no data", "barred", "refused", "declined", "busy", "asked", "training", "sending", "answered", "idle", "excluded", "offline"];
 const WEEK = 7 * 86400;
 const FILTERS = [
   ["all", "All", () => true],
@@ -29,6 +29,7 @@ const put = (cell, text, tone = "") => {
 export const doing = (one) => {
   const state = one.state === "training" && one.steps ? `training, step ${integer(one.steps)}` : one.state;
   if (one.state === "barred") return one.why;
+  if (one.state === "excluded") return `not asked: ${one.why}`;
   if (one.data_trouble && one.state !== "no data") return `${state}; ${one.data_trouble}`;
   return one.why ? `${state}: ${one.why}` : state;
 };
