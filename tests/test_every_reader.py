@@ -104,6 +104,7 @@ OURS: dict[str, str] = {
     "device_agent/durable/failures.py": "the device's folder",
     "device_agent/durable/privacy_ledger.py": "the device's folder",
     "device_agent/durable/replay.py": "the device's folder; has a hash",
+    "device_agent/shell/examination.py": "from its own process",
     "edgefl/lab/api/running.py": "notes of this process",
     "edgefl/lab/comparison/cache.py": "the results of a comparison",
     "edgefl/learn/data/table.py": "from its own process, which has a limit of memory",

@@ -54,7 +54,7 @@ def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
     one, two = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
     assert (one["seen"], one["first"]) == ("2026-11-17T01:01:40+00:00", "2026-11-17T00:00:00+00:00")
     assert (one["version"], one["host"], one["runs"]) == ("0.2", "shed", ["monday", "tuesday"])
-    assert (one["reason"], two["reason"]) == ("declined round 3: too warm", "is gone: rests: 84 °C, at most 80")
+    assert (one["reason"], two["reason"]) == ("declined round 3: too warm", "is disconnected: rests: 84 °C, at most 80")
     assert two["seen"] == "2026-11-17T01:00:00+00:00", "to be gone is not to be seen"
     shown = edgefl("list").stdout
     assert "2026-11-17 01:01 UTC" in shown
