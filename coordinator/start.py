@@ -32,6 +32,7 @@ from edgefl.delivery.card import card
 from edgefl.delivery.probe import SHOWN, made_up
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
+from edgefl.fleet.notices import Notices
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run import reporting, statistics
@@ -150,6 +151,7 @@ def coordinate(
                 signer=signer,
                 device_keys=DeviceKeys(identity.devices_path(run), run.devices, members),
                 renewals=Renewals(fleet.name) if fleet else None,
+                notices=Notices(fleet, members) if fleet and members else None,
                 seal=run.wire.seals(local=address.local),
             ),
             manager=manager,

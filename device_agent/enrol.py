@@ -112,7 +112,7 @@ def _agent(kit: Kit, folder: Path) -> dict[str, Any]:  # Any: whatever TOML can 
     return {
         "id": kit.name,
         "fleet": kit.fleet,
-        "broker": kit.broker,
+        "broker": [kit.broker, *kit.also] if kit.also else kit.broker,
         "coordinator": kit.coordinator,
         **({"site": kit.site} if kit.site else {}),
         **({"models": kit.models} if kit.models else {}),

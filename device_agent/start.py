@@ -12,6 +12,7 @@ from device_agent.box.fork_server import ForkServer
 from device_agent.decide.conditions import silent, unmet
 from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
+from device_agent.durable.broker_addresses import BrokerAddresses
 from device_agent.durable.failures import boot
 from device_agent.shell.backends import choose, maker
 from device_agent.shell.own_samples import samples_of
@@ -159,20 +160,23 @@ def open_agent(
     """Return the agent of this file. What is wrong with the file is raised; data that cannot be read are announced."""
     me = file.agent
     fork_server = fork_server or ForkServer()
-    address = parse(me.broker, "agent.broker")
-    if missing := missing_key(address, me.coordinator):
-        raise ConfigError(str(missing))
-    exposure.check(address, me.tls, "agent", insecure=insecure)
+    disk = FolderDisk(me.folder.expanduser() / me.id)
+    addresses = BrokerAddresses(disk, [parse(url, "agent.broker") for url in me.brokers])
+    address, where = addresses()[0], " or ".join(map(str, addresses()))
+    for one in addresses.given:
+        if missing := missing_key(one, me.coordinator):
+            raise ConfigError(str(missing))
+        exposure.check(one, me.tls, "agent", insecure=insecure)
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
-    about = me.id, address, len(samples.data), back_end
+    about = me.id, where, len(samples.data), back_end
     log.info("device=%s broker=%s samples=%d back_end=%s", *about, extra=TOLD)
     if len(samples.data) and (top := unscaled(samples.data)):
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     machine = Machine(me.folder.expanduser())
     for condition in silent(file.conditions, machine()):
         log.warning("conditions.%s has no effect: this machine does not report it", condition)
-    transport = open_transport(address, me.id, me.tls)
+    transport = open_transport(address, me.id, me.tls, addresses=addresses)
     return AgentHost(
         DeviceIdentity(
             me.id,
@@ -183,11 +187,12 @@ def open_agent(
             boot=boot(),
         ),
         transport,
-        FolderDisk(me.folder.expanduser() / me.id),
+        disk,
         TrainingSetup(samples, maker(file.compute, lambda: len(samples.data))),
         box=_box(file, samples, fork_server),
         scope=Scope(
-            broker=str(address),
+            broker=where,
+            addresses=addresses,
             connect_timeout=me.connect_timeout,
             coordinator=me.coordinator,
             models=me.models,

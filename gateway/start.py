@@ -13,6 +13,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.fleet_broker import fleet_of, located
 from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
+from device_agent.durable.broker_addresses import BrokerAddresses
 from device_agent.shell.backends import maker
 from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.setup import DeviceIdentity, Limits, Scope
@@ -97,23 +98,26 @@ def run(path: Path, sets: Sequence[str], *, insecure: bool = False, level: str) 
 def open_gateway(file: GatewayFile, *, insecure: bool = False) -> GatewayHost:
     """The gateway of this file; what is wrong with it is said before anything is connected."""
     me = file.gateway
-    address = parse(me.broker, "gateway.broker")
-    if missing := missing_key(address, me.coordinator):
-        raise ConfigError(str(missing).replace("agent.", "gateway."))
-    exposure.check(address, me.tls, "gateway", insecure=insecure)
+    folder = me.folder.expanduser() / me.id
+    addresses = BrokerAddresses(FolderDisk(folder), [parse(url, "gateway.broker") for url in me.brokers])
+    address, shown = addresses()[0], " or ".join(map(str, addresses()))
+    for one in addresses.given:
+        if missing := missing_key(one, me.coordinator):
+            raise ConfigError(str(missing).replace("agent.", "gateway."))
+        exposure.check(one, me.tls, "gateway", insecure=insecure)
     site_run = located(_run_file(file, "site", 0))
     where = parse(site_run.broker.url)
     if where.embedded:
         raise ConfigError(
             "broker.url: a gateway needs the broker of its site, 'mqtts://...' or a fleet of this machine"
         )
-    if (where.host, where.port, file.broker.fleet) == (address.host, address.port, me.fleet):
+    at = {(one.host, one.port, me.fleet) for one in addresses()}
+    if (where.host, where.port, file.broker.fleet) in at:
         raise ConfigError(
             f"broker.fleet = '{me.fleet}' at {address} is where the coordinator is too: it would ask the devices"
             " itself; give the site's devices a fleet, or a broker, of their own"
         )
     exposure.check(where, site_run.broker.tls, "gateway", insecure=insecure)
-    folder = me.folder.expanduser() / me.id
     members = fleet_of(site_run)
     keys = coordinator_identity.devices_path(site_run)
     place = SiteSetup(
@@ -131,15 +135,15 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> GatewayHost:
         seal=file.seal,
     )
 
-    log.info("gateway=%s broker=%s site=%s devices=%d", me.id, address, where, file.site.devices)
+    log.info("gateway=%s broker=%s site=%s devices=%d", me.id, shown, where, file.site.devices)
     return GatewayHost(
         place,
         DeviceIdentity(
             me.id, me.fleet, "gateway", site=me.site, renewal=CertificateRenewal(me.id, me.tls, SystemClock().wall)
         ),
-        open_transport(address, me.id, me.tls),
+        open_transport(address, me.id, me.tls, addresses=addresses),
         FolderDisk(folder),
-        scope=Scope(broker=str(address), connect_timeout=me.connect_timeout, coordinator=me.coordinator),
+        scope=Scope(broker=shown, addresses=addresses, connect_timeout=me.connect_timeout, coordinator=me.coordinator),
         limits=Limits(limit_mb=me.limit_mb, allowed=file.compute.factories),
     )
 

@@ -25,6 +25,7 @@ class Announcement:
     resting: str = ""  # why it is not there though its agent runs
     trouble: str = ""  # why its newest data cannot be used
     samples_from: float | None = None  # when those were read that it trains on instead; None: it has none
+    moves: int = 0  # the number of the last addresses of the broker that it was told
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
     arch: str = ""  # of its machine
     memory_mb: int | None = None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgefl.base.errors import StoreError
-from edgefl.fleet.members import MembersFile
+from edgefl.fleet.members import MembersFile, ended_remedy
 from edgefl.system.faults import before_write
 from edgefl.system.portable import OURS, sync_folder
 from edgefl.system.store import make_folder, write_atomically
@@ -106,13 +106,13 @@ class DeviceKeys:
         names = tuple(name for name in active if not active[name].hosts and (not self.listed or name in self.listed))
         ends = {name: end.timestamp() for name in names if (end := active[name].expires) is not None}
         ended = ((name, at) for name, at in ends.items() if at <= self.members.wall())
-        return names, tuple((name, at, f"`edgefl fleet add {name} --replace` makes it a new kit") for name, at in ended)
+        return names, tuple((name, at, ended_remedy(name, active[name])) for name, at in ended)
 
     def remedy(self, device: str) -> str:
         """What the operator has to do to let another key in."""
         if self.members is not None and self.members.key_of(device) is None:
-            if device in self.members.now().active():
-                return f"its certificate has ended: `edgefl fleet add {device} --replace` makes it a new kit"
+            if member := self.members.now().active().get(device):
+                return f"its certificate has ended: {ended_remedy(device, member)}"
             return f"it is not a member of this fleet; if it should be, `edgefl fleet add {device}` makes its kit"
         if self.members is not None and not self.listed:
             return f"if it was installed anew, `edgefl fleet add {device} --replace` makes it a new kit"

@@ -36,6 +36,7 @@ from edgefl.job.run.job import RunState
 from edgefl.system.background import Crashed, Work
 from edgefl.system.reactor import DeadlineReached
 from edgefl.watch.fact_lines import write_log
+from edgefl.wire.messages import Renew
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Undelivered
 from edgefl.wire.wiring import Wiring
@@ -96,6 +97,7 @@ class Coordinator:
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = security.renewals  # where the fleet has an authority
+        self.notices = security.notices
         self.labels = DeviceLabels(run, keys.members)
         self.members_at = clock.now() if keys.members else None  # when to look for revoked devices and other labels
         self.error: Exception | None = None
@@ -202,6 +204,7 @@ class Coordinator:
                 self._look_at_members(now)
                 for revoked in self.inbound.revoked(now):
                     self.feed(revoked)
+                self._notify(now)
             self.inbox.remind(now)
 
     def _look_at_members(self, now: float) -> None:
@@ -210,6 +213,14 @@ class Coordinator:
             self.feed(vocabulary.MembersRead(now, devices, expired))
         if (labels := self.labels.now()) != self.state.labels:
             self.feed(vocabulary.LabelsRead(now, labels))
+
+    def _notify(self, now: float) -> None:
+        """Tell devices that are there what their fleet has to tell them."""
+        if self.notices is None:
+            return
+        present = ((id, one.announced.moves) for id, one in self.state.devices.items() if one.online and one.live)
+        for device, notice in self.notices.due(present, now, Renew(job=self.name, run_id=self.run_id)):
+            self.outbox.say(device, notice)
 
     def _end(self, error: Exception, event: vocabulary.Event) -> None:
         """Whatever is not written down by now was never promised."""

@@ -10,6 +10,7 @@ from coordinator.shell import merging
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.renewals import Renewals
+from edgefl.fleet.notices import Notices
 from edgefl.job.run.job import Job
 from edgefl.system.background import Work
 from edgefl.wire.sealing import Opener
@@ -25,6 +26,7 @@ class Security:
     signer: Signer | None = None  # None: a new key
     device_keys: DeviceKeys | None = None  # None: those that the run file lists
     renewals: Renewals | None = None  # of certificates, where the fleet has an authority
+    notices: Notices | None = None  # of the fleet to its members, where its folder is on this machine
     seal: bool | None = None  # None: as the run file says
 
 

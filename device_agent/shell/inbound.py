@@ -21,6 +21,7 @@ from edgefl.wire.messages import (
     DeviceRequest,
     JobState,
     Receipt,
+    Renew,
     ToDevice,
     read,
     read_json,
@@ -65,16 +66,15 @@ class AgentInbound:
         if whole is None:
             return None
         message = read(TO_DEVICE, whole[1], limit=0)[0]
-        if isinstance(message, Assignment | Receipt) and message.job != job:
+        if isinstance(message, Assignment | Receipt | Renew) and message.job != job:
             raise WireError("wire.malformed", f"job '{message.job}' spoke on the topic of job '{job}'")
         if isinstance(message, DeviceRequest) and (job, envelope.run_id) != (topics.SERVER, topics.DIAGNOSIS):
             raise WireError("wire.malformed", f"run '{envelope.run_id}' of job '{job}' asks what operators ask")
-        if isinstance(message, Assignment):
-            if message.run_id != envelope.run_id:
-                raise WireError("wire.malformed", f"run '{message.run_id}' spoke as run '{envelope.run_id}'")
-            if self.trust.key is None:
-                self.trust.pin(envelope.key)
-                self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
+        if isinstance(message, Assignment | Renew) and message.run_id != envelope.run_id:
+            raise WireError("wire.malformed", f"run '{message.run_id}' spoke as run '{envelope.run_id}'")
+        if isinstance(message, Assignment) and self.trust.key is None:
+            self.trust.pin(envelope.key)
+            self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
         return message
 
     def call(self, job: str, payload: bytes | memoryview) -> Assignment | None:

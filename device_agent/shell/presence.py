@@ -52,6 +52,7 @@ class Attendance:
         hooks: Hooks,
         complain: Callable[[str], None],
         hides: bool = False,
+        moves: Callable[[], int] = lambda: 0,
     ) -> None:
         device = identity.device
         self.device, self.fleet, self.birth, self.key = device, identity.fleet, birth, outbox.speaker.key
@@ -61,6 +62,7 @@ class Attendance:
         self.board = board.measured() if identity.board is None else identity.board
         self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
         self.machine = hooks.machine  # how it fares, unless it is simulated
+        self.moves = moves  # the number of the last addresses of the broker that it was told
         self.answers = hooks.remote is not None  # questions of the fleet's operator
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
@@ -113,6 +115,7 @@ class Attendance:
             samples=self.announced,
             back_end=self.back_end,
             site=self.site,
+            moves=self.moves(),
             concise=True,
             arch=self.board.arch[:LABEL],
             memory_mb=self.board.memory_mb,

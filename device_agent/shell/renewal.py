@@ -27,9 +27,10 @@ class CertificateRenewal:
     """Watches over one file; without a file that holds both key and certificate there is nothing to do."""
 
     def __init__(self, device: str, tls: Tls, wall: Callable[[], float]) -> None:
-        self.device, self.wall, self.ca = device, wall, tls.ca
+        self.device, self.wall, self.ca, self.tls = device, wall, tls.ca, tls
         self.file = tls.certificate if tls.certificate is not None and tls.certificate == tls.key else None
-        self._key: bytes | None = None  # of the request that was sent last
+        self._key: bytes | None = None  # of the request that was sent
+        self._request: str | None = None  # until its certificate comes
         self._look_at = 0.0
 
     def request(self) -> str | None:
@@ -41,12 +42,22 @@ class CertificateRenewal:
         begun, ends = certificate_dates.read(self.file.read_bytes())
         if ends - now > (ends - begun) * LEFT:
             return None
+        return self.ask_now()
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a certificate that can be made anew, and an authority that is believed."""
+        return self.file is not None and self.ca is not None
+
+    def ask_now(self) -> str:
+        """Return a request, however long the certificate lasts; only where one is `possible`."""
         from edgefl.fleet import authority  # noqa: PLC0415 - once in a long while
 
-        key = authority.new_key()
-        self._key = authority.key_pem(key)
-        log.info("asks for a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
-        return authority.request(self.device, key).decode()
+        if self._request is None:  # else an answer may still be on its way: it is for that key
+            key = authority.new_key()
+            self._key, self._request = authority.key_pem(key), authority.request(self.device, key).decode()
+        log.info("asks for a new certificate device=%s", self.device, extra=TOLD)
+        return self._request
 
     def take(self, pem: str) -> None:
         """The certificate that was asked for is here."""
@@ -67,7 +78,7 @@ class CertificateRenewal:
         if ends <= certificate_dates.read(self.file.read_bytes()).end:
             raise WireError("certificate.old", "the new certificate does not last longer than the one that is here")
         write_atomically(self.file, self._key + pem.encode())
-        self._key = None
+        self._key = self._request = None
         log.info("has a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
 
 

@@ -30,6 +30,7 @@ from device_agent.shell.allowance import KNOWN, UNDONE, Booking
 from device_agent.shell.data_watch import DataChecked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
 from device_agent.shell.inbound import AgentInbound, UntrustedTask
+from device_agent.shell.late_renewal import LateRenewal, RenewedLate
 from device_agent.shell.model_cache import ModelCache
 from device_agent.shell.order import TrainingOrder
 from device_agent.shell.outbox import AgentOutbox
@@ -76,7 +77,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataChecked | Diagnosed | vocabulary.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataChecked | Diagnosed | RenewedLate | vocabulary.Stopped
 
 
 class Agent:
@@ -105,15 +106,22 @@ class Agent:
         if self.samples.change:
             self.samples.sum_over(CountedRows(disk, SUMMED).left_out)
         self.data_watch = DataWatch(device, self.samples, background, clock)
-        self.connect_timeout, self.broker = scope.connect_timeout, scope.broker
+        self.connect_timeout, self.broker, self.addresses = scope.connect_timeout, scope.broker, scope.addresses
         self.allowed = frozenset(limits.allowed)  # `package.module:name` of code that a job may name
         self.trainer: Training = setup.trainer or Trainer(background, clock)
         self.train = setup.train or InProcessWorker(device, self.samples, setup.make_model, self.allowed, setup.work)
-        self.heard, self.entropy = hooks.heard, hooks.entropy
         trust = Trust(disk, fleet, scope.coordinator, scope.models)
         self.model_cache = ModelCache(transport, fleet, trust, limits.limit_mb << 20, clock)
         self.inbound = AgentInbound(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
         self.renewal = identity.renewal  # of its certificate, where it has one
+        self.late_renewal = LateRenewal(
+            identity.renewal,
+            self.speaker.signer,
+            fleet=fleet,
+            addresses=scope.addresses or tuple,
+            background=background,
+            clock=clock,
+        )
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what an operator has to do something about: logged once
         allowance = limits.allowance or Allowance()
@@ -126,8 +134,9 @@ class Agent:
             hooks=hooks,
             complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
+            moves=scope.addresses.known if scope.addresses else lambda: 0,
         )
-        self.remote, self.machine = hooks.remote, hooks.machine
+        self.heard, self.entropy, self.remote, self.machine = hooks.heard, hooks.entropy, hooks.remote, hooks.machine
         self.diagnosis: Diagnosis | None = None  # from the first question on
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
@@ -185,7 +194,7 @@ class Agent:
         """When it wants to be woken: a disk that is full holds up all else but the operator."""
         times = [self.retry_at] if self.full else [self.give_up_at]
         if not self.full:
-            times.append(self.data_watch.deadline(self.clock.now()))
+            times += [self.data_watch.deadline(self.clock.now()), self.late_renewal.deadline()]
         if self.severed and not self.full:
             times.append(self._listens_at())
         if self.session.online and not self.full:
@@ -200,6 +209,7 @@ class Agent:
         now = self.clock.now()
         if not self.full:
             self.data_watch.woken(now)
+            self.late_renewal.woken(now)
         if self.full:
             self._go_on()
         elif self.give_up_at is not None and now >= self.give_up_at:
@@ -266,6 +276,7 @@ class Agent:
                 level = DEBUG if self.attendance.duplicate.certain else INFO
                 log.log(level, "connected device=%s", self.device, extra=TOLD)
                 self.attendance.connected()
+                self.late_renewal.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
                 self._feed(vocabulary.AgentConnected())
@@ -274,6 +285,9 @@ class Agent:
                 about = self.device, self.broker, event
                 log.log(level, "disconnected device=%s broker=%s reason=%s", *about, extra=TOLD)
                 self.last_seen, self.severed = event, False
+                self.late_renewal.lost(event)
+                if self.late_renewal.ended:  # it comes back by itself, when the server renews it
+                    self.give_up_at = None
                 self._feed(vocabulary.AgentDisconnected())
                 if taken_over:
                     taken = (
@@ -304,6 +318,8 @@ class Agent:
                 self._announce_data()
             case WorkProgressed(_, round, steps):
                 self._working(round, steps, self._vitals())
+            case RenewedLate():
+                self.late_renewal.answered(event)
             case Diagnosed() if self.diagnosis:
                 self.diagnosis.ended(event)
             case DataChecked():
@@ -371,12 +387,25 @@ class Agent:
                 self.speaker.key,
             ):
                 self._feed(vocabulary.RefusalReceived(message.code, message.reason))
-            case Renewed(certificate=certificate) if self.renewal:
-                self.renewal.take(certificate)
+            case Renewed() | messages.Renew() | messages.Addresses():
+                self._fleet_said(job, message)
             case DeviceRequest() if self.remote:
                 self._answers(self.remote).asked(message, self.model_cache.trust.key)
             case Missing():
                 self._feed(vocabulary.ResendRequested(message.digest.hex(), message.indexes))
+            case _:
+                log.debug("not for this installation job=%s", job)
+
+    def _fleet_said(self, job: str, message: Renewed | messages.Renew | messages.Addresses) -> None:
+        """Take in what is about the certificate of this device, or about the addresses of its broker."""
+        match message:
+            case Renewed(certificate=certificate) if self.renewal:
+                self.renewal.take(certificate)
+            case messages.Renew(run_id=run_id) if self.renewal and self.renewal.possible:
+                self.outbox.say(run_id, messages.Renewal(job=job, request=self.renewal.ask_now()))
+            case messages.Addresses() if self.addresses is not None and self.inbound.trust.key is not None:
+                if self.addresses.learn(message):
+                    self.attendance.announce()  # it says which it knows
             case _:
                 log.debug("not for this installation job=%s", job)
 

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from device_agent.durable.broker_addresses import BrokerAddresses
 from device_agent.durable.own_models import LIMIT_MB as OWN_MODELS_MB
 from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
@@ -54,6 +55,7 @@ class Scope:
     """Which broker, coordinator and run the agent works for, and until when."""
 
     broker: str = ""  # its address, for messages
+    addresses: BrokerAddresses | None = None  # all that it tries, where its broker may move
     connect_timeout: float = 0.0  # seconds until it gives up a broker that never answered; 0: never
     coordinator: str | None = None  # its public key; None: the first that it hears
     models: str | None = None  # the public key that signs models, if it is another one

@@ -62,6 +62,12 @@ def enrol(  # noqa: PLR0917 - options of a command
     token: Annotated[
         str | None, typer.Option(help="Instead of a kit: the word that `edgefl fleet add NAME --token` printed.")
     ] = None,
+    claim: Annotated[
+        str | None, typer.Option(help="Instead of a kit: the word that `edgefl fleet claim` printed, for many devices.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="With --claim: the name to ask for; host name and serial number unless said.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="This device's data: npz:/path, csv:/path, package.module:name.")
     ] = None,
@@ -73,24 +79,36 @@ def enrol(  # noqa: PLR0917 - options of a command
     once: Annotated[bool, typer.Option("--once", help="End when a run is finished that was seen at work.")] = False,
     log: Log = "info",
 ) -> None:
-    """Make this machine the device that the kit or token is for, and start its agent.
+    """Make this machine the device that the kit, token or claim is for, and start its agent.
 
-    With a token the private keys are made here and never leave this machine.
+    With a token or a claim the private keys are made here and never leave this machine. With a claim it waits until a
+    person accepts it.
     """
     import os
     import sys
 
+    from device_agent import claiming
     from device_agent import enrol as enrolment
     from edgefl.base.errors import ConfigError
+    from edgefl.fleet import claims, tokens
     from edgefl.fleet import enrolment as server
     from edgefl.fleet import kit as kits
-    from edgefl.fleet import tokens
     from edgefl.fleet.folder import state_folder
     from edgefl.system.processes import python
 
     home = (folder.expanduser().absolute() if folder else None) or state_folder()
-    if (kit is None) == (token is None):
-        raise ConfigError("give NAME.kit, or --token and no kit")
+    if sum(given is not None for given in (kit, token, claim)) != 1:
+        raise ConfigError("give NAME.kit, or --token or --claim and no kit")
+    if name is not None and claim is None:
+        raise ConfigError("--name goes with --claim: a kit or token is for one name")
+    asking = None
+    if claim is not None and data is None and with_ is None:
+        raise ConfigError("a claim names no data: give --data npz:/path/to/data.npz (or csv:..., or --with FILE)")
+    if claim is not None:
+        wish = claiming.name_of(name)
+        member, asking = claiming.wait(claims.read_word(claim), wish, home, lambda line: typer.echo(line, err=True))
+        kit = home / f"{member.name}{kits.SUFFIX}"
+        kits.write(member, kit)
     if token is not None:
         word = tokens.read(token)
         kit = home / f"{word.name}{kits.SUFFIX}"  # a token counts once, so what it gave is kept until it is installed
@@ -100,8 +118,10 @@ def enrol(  # noqa: PLR0917 - options of a command
     typer.echo(f"this machine is '{opened.name}' of fleet '{opened.fleet}'; everything is in {path.parent}")
     if install_only and (missing := enrolment.missing_data(path)):
         typer.echo(f"edgefl: its agent will not train yet: {missing}", err=True)
-    if token is not None and kit is not None:
+    if kit is not None and (token is not None or asking is not None):
         kit.unlink()
+        if asking is not None:
+            asking.done()
     else:
         typer.echo(f"{kit} is no longer needed: delete it")
     typer.echo(f"the next start:  {program()} agent start {shown(path)}")

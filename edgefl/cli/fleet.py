@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefl.cli import claims, fleet_identities
 from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets, Where
-from edgefl.cli.program import program, shown
+from edgefl.cli.program import program, shown, tell_the_broker
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
     from edgefl.fleet.administration import FleetAdministration
 
 app = typer.Typer(no_args_is_help=True, help="Who belongs to a fleet.")
+for command in (fleet_identities.settings, fleet_identities.renew, fleet_identities.host, claims.claim):
+    app.command()(command)
+app.command("claims")(claims.claims_)
+app.command()(claims.accept)
+app.command()(claims.reject)
 
 DeviceName = Annotated[str, typer.Argument(help="The name of the device.", show_default=False)]
 Trial = Annotated[
@@ -41,37 +47,47 @@ def init(  # noqa: PLR0917 - options of a command
     models: Annotated[
         str | None, typer.Option(help="Behind a gateway: the key of the coordinator whose models it passes on.")
     ] = None,
+    device_certificates: Annotated[str, typer.Option(help="How long certificates of devices last: 90d, 2y.")] = "90d",
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
     """Make a fleet: its authority, its broker's configuration and certificate, and a kit for each device."""
-    from edgefl.fleet import hosts
+    from datetime import timedelta
+
+    from edgefl.fleet import hosts, lifetimes
     from edgefl.fleet.administration import FleetAdministration, check_new
     from edgefl.fleet.authority import check_host, clock
     from edgefl.fleet.members import device_names
 
     if models is not None:
         _check_key(models)
+    lasts = timedelta(days=lifetimes.days(device_certificates, "--device-certificates"))
     check_new(fleet)  # before the kits: those of a first `fleet init` are there too
     names = device_names(devices) if devices else []
     data = _parts(trial, range(len(names))) if trial else [None] * len(names)
     addresses = [check_host(one) for one in host] if host else hosts.ours()
     for name in names:
         _free(out, name)
-    opened = FleetAdministration.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
+    about = {"trial": str(trial.absolute()) if trial else None, "models": models}
+    opened = FleetAdministration.new(fleet, addresses, port, clock(), **about, device_certificates=lasts)
     typer.echo(
         f"made the fleet '{fleet}' in {opened.folder.path}; keep a copy of that folder, and of {fleet}.key beside"
     )
     typer.echo(f"devices will look for the broker at {opened.settings.broker}; --host says another name or address")
+    named = "" if fleet == "default" else f" --fleet {fleet}"
+    if hosts.may_change(addresses[0]):
+        typer.echo(
+            f"an address is for good, a name can move: if {addresses[0]} may change,"
+            f" `edgefl fleet host NAME{named}` gives a name, while the devices can still be reached"
+        )
     for name, one in zip(names, data, strict=True):
         _kit(opened, name, one, out)
-    named = "" if fleet == "default" else f" --fleet {fleet}"
     typer.echo(f"\nnext, in a terminal of its own:  {program()} broker start{named}")
 
 
 @app.command()
 def add(  # noqa: PLR0917 - options of a command
-    name: DeviceName,
+    name: Annotated[str | None, typer.Argument(help="The name of the device.", show_default=False)] = None,
     data: Annotated[str | None, typer.Option(help="Its data.source: npz:/path, csv:/path, ...")] = None,
     trial: Trial = None,
     part: Annotated[int, typer.Option(help="With --trial: which part of the data it gets.")] = 0,
@@ -83,16 +99,30 @@ def add(  # noqa: PLR0917 - options of a command
     ] = False,
     site: Annotated[str, typer.Option(help="Whose broker it is at; `edgefl fleet site` makes one.")] = "",
     minutes: Annotated[int, typer.Option(min=1, max=7 * 24 * 60, help="With --token: how long it is good for.")] = 60,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Many devices, with --prefix.", show_default=False)
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="What the names of many begin with; numbers go on.", show_default=False)
+    ] = None,
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
-    """Add a device: NAME.kit is all that it needs."""
+    """Add a device: NAME.kit is all that it needs. With --count and --prefix, many of them."""
     from datetime import timedelta
 
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, tokens
     from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
+    if (count is None) != (prefix is None) or (name is None) == (count is None):
+        raise ConfigError("name the device, or say --count and --prefix, and no name")
+    if name is None and (token or trial or replace):
+        raise ConfigError("--token, --trial and --replace are for one device that is named")
+    if name is None:
+        _many(FleetAdministration(fleet), prefix or "", count or 0, {"source": data} if data else None, out, site)
+        return
     table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
     opened = FleetAdministration(fleet)
     more = "" if table else " --data npz:/path/to/data.npz"
@@ -104,7 +134,7 @@ def add(  # noqa: PLR0917 - options of a command
         _listen(opened, only=name)
         return
     path = _kit(opened, name, table, out, replace=replace, site=site)
-    _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
+    tell_the_broker(opened, reloaded=broker.reload(opened.folder))
     typer.echo(f"\nnext, on {name}, with this file:  edgefl agent enrol {path.name}{more}")
 
 
@@ -131,7 +161,7 @@ def site(  # noqa: PLR0917 - options of a command
     sites.write(sites.add(opened, name, host, port, clock(), replace=replace), path)
     typer.echo(f"wrote {shown(path.absolute())}: it is for the site's server; delete it here once it is there")
     typer.echo(f"its bridge will look for the fleet's broker at {opened.settings.broker}")
-    _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
+    tell_the_broker(opened, reloaded=broker.reload(opened.folder))
     typer.echo(f"\nnext, there, with this file:  edgefl broker start --site {path.name}")
     typer.echo(f"and for each of its devices, here:  {program()} fleet add DEVICE --site {name}")
 
@@ -158,7 +188,7 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
             typer.echo(f"'{name}' is revoked; the broker does not run at this moment, and will not let it in")
         case "still let in":
             typer.echo(f"edgefl: '{name}' is revoked, but the broker does not know it yet", err=True)
-            _tell_the_broker(opened, reloaded=False)
+            tell_the_broker(opened, reloaded=False)
             typer.echo(f"then again:  {program()} fleet revoke {name}", err=True)
             raise typer.Exit(1)
     if site := opened.members.members[name].site:
@@ -200,10 +230,12 @@ def list_(fleet: FleetName = "default", where: Where = None, json: Json = False)
     import json as js
 
     from edgefl.base.printable import printable
-    from edgefl.fleet import inventory
+    from edgefl.fleet import expiring, inventory
+    from edgefl.fleet.authority import clock
     from edgefl.fleet.folder import FleetFolder
 
-    rows = inventory.known(FleetFolder(fleet))
+    folder = FleetFolder(fleet)
+    rows = inventory.known(folder)
     if where is not None:
         rows = inventory.matching(rows, where)
     if json:
@@ -225,6 +257,8 @@ def list_(fleet: FleetName = "default", where: Where = None, json: Json = False)
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    if folder.exists() and (due := expiring.line(folder, clock())):
+        typer.echo(f"\n{due}")
 
 
 @app.command()
@@ -291,7 +325,7 @@ def _listen(fleet: "FleetAdministration", only: str | None) -> None:
 
     def joined(name: str) -> None:
         typer.echo(f"'{name}' has joined")
-        _tell_the_broker(fleet, reloaded=broker.reload(fleet.folder))
+        tell_the_broker(fleet, reloaded=broker.reload(fleet.folder))
 
     def ended() -> bool:
         return only is not None and only not in tokens.pending(fleet, clock())
@@ -338,6 +372,25 @@ def _kit(
     return path
 
 
+def _many(  # noqa: PLR0917 - what they share
+    fleet: "FleetAdministration", prefix: str, count: int, data: dict[str, Any] | None, out: Path, site: str
+) -> None:
+    from edgefl.fleet import broker, kit, members
+    from edgefl.fleet.authority import clock
+
+    names = members.numbered(prefix, count, fleet.members.members)
+    for name in names:
+        _free(out, name)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        kit.write(fleet.add(name, clock(), data=data, site=site), out / f"{name}{kit.SUFFIX}")
+    typer.echo(f"wrote {count} kits to {out.absolute()}, {names[0]}{kit.SUFFIX} to {names[-1]}{kit.SUFFIX}")
+    typer.echo("each belongs on its device and nowhere else; delete them here once they are there")
+    tell_the_broker(fleet, reloaded=broker.reload(fleet.folder))
+    more = "" if data else " --data npz:/path/to/data.npz"
+    typer.echo(f"\nnext, on each device, with its file:  edgefl agent enrol {names[0]}{kit.SUFFIX}{more}")
+
+
 def _free(out: Path, name: str) -> Path:
     from edgefl.base.errors import ConfigError
     from edgefl.fleet.kit import SUFFIX
@@ -347,15 +400,6 @@ def _free(out: Path, name: str) -> Path:
             f"{path} is there already: delete it if its device has it, move it away, or give --out FOLDER"
         )
     return path
-
-
-def _tell_the_broker(fleet: "FleetAdministration", *, reloaded: bool) -> None:
-    if not reloaded:
-        typer.echo(
-            f"a broker that is not run by `edgefl broker start` here needs the files of {fleet.folder.broker},"
-            " then SIGHUP (systemctl reload mosquitto)",
-            err=True,
-        )
 
 
 def _check_key(key: str) -> None:

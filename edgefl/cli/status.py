@@ -74,6 +74,8 @@ def status(  # noqa: PLR0917 - options of a command
 
 
 def _show(runs: "list[RunLookup]", console: "Console", where: str | None, *, named: bool, once: bool) -> None:
+    from edgefl.fleet import expiring
+    from edgefl.fleet.authority import clock
     from edgefl.ops.status import run_page, runs_table, watch
 
     going_on = [looked for looked in runs if looked.going_on]
@@ -83,6 +85,8 @@ def _show(runs: "list[RunLookup]", console: "Console", where: str | None, *, nam
         console.print(runs_table(runs, time.time()), "")
     for looked in going_on or runs[:1]:
         console.print(run_page(looked, time.time(), cut=console.is_terminal))
+    for line in () if named else expiring.lines(clock()):
+        console.print("", line, sep="\n", style="yellow", markup=False, highlight=False)
 
 
 def _span(on: str | None, since: str | None, until: str | None) -> tuple[float | None, float | None]:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority as certificates
-from edgefl.fleet import members, mosquitto
+from edgefl.fleet import lifetimes, members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
@@ -21,7 +21,8 @@ from edgefl.system.store import make_private, write_atomically
 from edgefl.wire import key_file
 from edgefl.wire.address import Address
 
-DEVICE, SERVER = timedelta(days=90), timedelta(days=365)  # how long certificates last
+# How long certificates last; that of a device is the default, see `Settings.lifetime`.
+DEVICE, SERVER = timedelta(days=lifetimes.DEVICE_DAYS), timedelta(days=365)
 RENEWED = 1 / 3  # of its time is left when the certificate of broker or coordinator is made anew
 
 
@@ -59,6 +60,7 @@ class FleetAdministration:
         now: datetime,
         trial: str | None = None,
         models: str | None = None,
+        device_certificates: timedelta = DEVICE,
     ) -> "FleetAdministration":
         """A fleet without members; its broker is reached by the first of these names, and has all of them."""
         folder = check_new(name)
@@ -68,7 +70,14 @@ class FleetAdministration:
         certificate, key = folder.authority
         write_atomically(key, key_pem(authority.key))
         write_atomically(certificate, authority.pem)
-        settings = Settings(fleet=name, hosts=tuple(hosts), port=port, trial=trial, models=models)
+        settings = Settings(
+            fleet=name,
+            hosts=tuple(hosts),
+            port=port,
+            trial=trial,
+            models=models,
+            device_certificate_days=device_certificates.days,
+        )
         write_atomically(folder.members, Members().model_dump_json(indent=1).encode())
         write_atomically(folder.settings, settings.model_dump_json(indent=1).encode())  # last: now it exists
         fleet = cls(name)
@@ -121,7 +130,7 @@ class FleetAdministration:
     ) -> Membership:
         """A new member, whose keys are somewhere else; what its device is told. Call it within `folder.changing()`."""
         check_device(name)
-        current = self.members
+        self.settings, current = self.folder.read_settings(), self.members
         if name in current.members and current.members[name].hosts:
             raise ConfigError(f"'{name}' is a site of fleet '{self.folder.name}': give the device another name")
         if name in current.active() and not replace:
@@ -129,15 +138,16 @@ class FleetAdministration:
                 f"'{name}' is a member of fleet '{self.folder.name}' already: --replace gives it new keys"
                 " and revokes the old ones"
             )
-        broker = self.broker_of(site)
-        labels = (
-            current.members[name].labels if name in current.active() else {}
-        )  # they are the place's, not the board's
-        pem = self.certify(name, tls_key, Member(key=key, added=now, site=site, labels=labels), now, DEVICE)
+        broker, *also = [self.broker_of(site)] if site else self.settings.brokers
+        # labels are the place's, not the board's: they stay
+        labels = current.members[name].labels if name in current.active() else {}
+        member = Member(key=key, added=now, site=site, labels=labels)
+        pem = self.certify(name, tls_key, member, now, self.settings.lifetime)
         return Membership(
             name=name,
             fleet=self.folder.name,
             broker=str(broker),
+            also=tuple(map(str, also)),
             coordinator=self.coordinator_key,
             ca=self.authority.pem.decode(),
             certificate=pem.decode(),
@@ -174,9 +184,29 @@ class FleetAdministration:
                 raise ConfigError(f"'{name}' is not a member of fleet '{self.folder.name}'")
             if key not in (None, current.members[name].key):  # replaced meanwhile: the device that asked was revoked
                 raise ConfigError(f"'{name}' has another key by now")
-            issued = self.authority.client(name, tls_key, now, DEVICE)
+            self.settings = self.folder.read_settings()
+            issued = self.authority.client(name, tls_key, now, self.settings.lifetime)
             self._write(current.with_certificate(name, _noted(issued), now), now)
         return issued.pem
+
+    def change(self, **about: Any) -> Settings:  # Any: fields of `Settings`
+        """Write settings that have changed, and return all of them."""
+        with self.folder.changing():
+            current = self.folder.read_settings()
+            changed = Settings.model_validate({**current.model_dump(), **about})
+            _place(self.folder.settings, changed.model_dump_json(indent=1).encode())
+            self.settings = changed
+        return changed
+
+    def permit(self, name: str, until: datetime, now: datetime) -> Member:
+        """Let this member have a new certificate until then, however long ago its last one ended."""
+        with self.folder.changing():
+            current = self.members
+            if name not in current.active() or current.members[name].hosts:
+                names = ", ".join(one for one, member in current.active().items() if not member.hosts) or "none"
+                raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {names}")
+            self._write(current.with_permit(name, until), now)
+        return current.members[name]
 
     def label(self, names: Sequence[str], labels: Mapping[str, str], now: datetime) -> None:
         """Give these members labels; one without a value is taken away. All of them get them, or none does."""
@@ -204,6 +234,7 @@ class FleetAdministration:
     def refresh(self, now: datetime) -> bool:
         """Write what the broker reads, and certificates anew that end soon; whether the broker's is another one."""
         with self.folder.changing():
+            self.settings = self.folder.read_settings()  # `edgefl fleet host` may have changed them
             make_private(self.folder.broker)
             self._write(self.members, now)
             files = self.folder.broker
@@ -215,13 +246,13 @@ class FleetAdministration:
                 _place(key, key_pem(secret))
                 _place(certificate, self.authority.client(COORDINATOR, secret.public_key(), now, SERVER).pem)
             certificate, key = files / mosquitto.CERTIFICATE, files / mosquitto.KEY
-            if not (renewed := _ends_soon(certificate, now)):
+            hosts = list(dict.fromkeys([*self.settings.hosts, "localhost", "127.0.0.1", "::1"]))
+            if not _ends_soon(certificate, now) and certificates.covers(certificate.read_bytes(), hosts):
                 return False
             secret = new_key()
-            hosts = list(dict.fromkeys([*self.settings.hosts, "localhost", "127.0.0.1", "::1"]))
             _place(key, key_pem(secret))
             _place(certificate, self.authority.server(hosts, secret.public_key(), now, SERVER).pem)
-            return renewed
+            return True
 
     def _write(self, members: Members, now: datetime) -> None:
         """Write the members and the broker's files; what revokes a member comes first."""

@@ -184,6 +184,15 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     return certificate
 
 
+def covers(pem: bytes, hosts: Sequence[str]) -> bool:
+    """Return whether a server's certificate is for these names and addresses, and for no others."""
+    try:
+        names = read_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return set(names) == {_host(host) for host in hosts}
+
+
 def issued_by(certificate: x509.Certificate, authorities: bytes) -> bool:
     """Whether one of these authorities (PEM) signed the certificate."""
     for authority in x509.load_pem_x509_certificates(authorities):

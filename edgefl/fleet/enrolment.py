@@ -7,18 +7,17 @@ device                                                    server (TLS 1.3, with 
    │ secret, name, request for a certificate, key, proof ─▶│   the token is used up, then the request is signed
    │◀─────────────────────── membership, or an error ───── │
 
-Every message is four bytes of length and that number of bytes, which is bounded. A connection has a few seconds and a
-thread of its own, so that a silent client keeps no other one waiting; an address has few connections at once, and is
-not heard for a while if it comes too often.
+The same listener renews certificates that have ended (late_renewal.py) and takes in devices with a claim (claiming.py):
+what kind of request it is stands in its first message. A connection has a few seconds and a thread of its own, so that
+a silent client keeps no other one waiting; an address has few connections at once, and is not heard for a while if it
+comes too often.
 """
 
 import base64
-import hmac
 import json
 import logging
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,13 +25,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
-from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError
-from edgefl.fleet import tokens
+from edgefl.fleet import claiming, enrolment_line, late_renewal, tokens
 from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock, issued_by, key_pem, new_key, read_certificate, request, requested_key
+from edgefl.fleet.enrolment_line import PATIENCE, receive, send
 from edgefl.fleet.kit import Kit, Membership, Pem
 from edgefl.fleet.members import FleetRecord
 from edgefl.fleet.mosquitto import CERTIFICATE, KEY
@@ -43,12 +42,9 @@ from edgefl.wire import key_file, signing
 log = logging.getLogger(__name__)
 
 PREFIX = b"edgefl enrolment 1\0"  # what a device signs here can never be taken for something else
-LIMIT = 64 << 10  # bytes of a message
-PATIENCE = 5.0  # seconds for a whole connection
 PER_MINUTE = 20  # connections from one address
 AT_ONCE, AT_ONCE_FROM_ONE = 64, 4  # connections, of all and of one address
 ADDRESSES = 1024  # that are remembered
-_LENGTH = struct.Struct(">I")
 
 
 class Request(FleetRecord):
@@ -65,7 +61,7 @@ def enrol(token: JoinToken) -> Kit:
     """Become the member that the token is for; the kit has this device's own keys, which never left it."""
     address = f"{token.host}:{token.port}"
     try:
-        ca = _authority(token)
+        ca = enrolment_line.authority(token.host, token.port, token.authority)
         key, pem = new_key(), key_file.new_pem()
         signer = key_file.checked(pem, 0o600, "", "the device's", lost="")
         asked = request(token.name, key)
@@ -73,12 +69,11 @@ def enrol(token: JoinToken) -> Kit:
         message = Request(
             secret=token.secret, name=token.name, request=asked.decode(), key=signer.key, proof=proof
         ).model_dump_json()
-        context = _client(ca)
-        with _connected(token, context) as line:
+        with enrolment_line.connected(token.host, token.port, enrolment_line.trusting(ca)) as line:
             until = time.monotonic() + 2 * PATIENCE
-            _receive(line, until)  # the authority again
-            _send(line, message.encode())
-            answer = _receive(line, until)
+            receive(line, until)  # the authority again
+            send(line, message.encode())
+            answer = receive(line, until)
     except ssl.SSLError as error:
         raise ConfigError(f"{address} is not the server of this token ({error.reason or error})") from None
     except (OSError, EOFError, ValueError) as error:
@@ -97,9 +92,7 @@ def serve(
 ) -> None:
     """Let devices with tokens in until `ended`; `joined` hears of each."""
     port = fleet.settings.enrolment_port
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY)
+    certified = ListenerCertificate(fleet)
     visits, one_at_a_time = VisitCounts(), threading.Lock()
 
     def tell(name: str) -> None:
@@ -109,7 +102,7 @@ def serve(
     def attend(line: socket.socket, host: str) -> None:
         try:
             with line:
-                _serve(fleet, context, line, tell)
+                _serve(fleet, certified.context(), line, tell, host)
         except (OSError, EdgeflError, ValidationError, ValueError) as error:
             why = (str(error) or type(error).__name__).splitlines()[0][:200]
             log.warning("enrolment refused from=%s why=%s", host, why)
@@ -132,6 +125,26 @@ def serve(
         thread.join(2 * PATIENCE)
 
 
+class ListenerCertificate:
+    """The broker's certificate, as it stands on disk: it is made anew while a listener serves."""
+
+    def __init__(self, fleet: FleetAdministration) -> None:
+        self._files = fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY
+        self._context = self._read()
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a connection is served with; the last one that could be read, while a file is half written."""
+        with suppress(OSError):  # a certificate that does not fit its key is one too
+            self._context = self._read()
+        return self._context
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(*self._files)
+        return context
+
+
 class VisitCounts:
     """How often each address has come in this minute; those that came first are forgotten first."""
 
@@ -150,24 +163,58 @@ class VisitCounts:
 
 
 def _serve(
-    fleet: FleetAdministration, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]
+    fleet: FleetAdministration, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None], host: str
 ) -> None:
     """One connection."""
     until = time.monotonic() + PATIENCE
     plain.settimeout(PATIENCE)
     with context.wrap_socket(plain, server_side=True) as line:
-        _send(line, fleet.authority.pem)
+        send(line, fleet.authority.pem)
         try:
-            message = _receive(line, until)
+            message = receive(line, until)
         except EOFError:
             return  # it only wanted to know the authority
+
+        def exchange(question: bytes) -> bytes:
+            send(line, question)
+            return receive(line, until)
+
         try:
-            name, answer = admitted(fleet, message, clock())
+            answer = _answered(fleet, message, exchange, joined, host)
         except RemoteError as error:
-            _send(line, json.dumps({"error": str(error)}).encode())
+            send(line, json.dumps({"error": str(error)}).encode())
             raise
-        joined(name)  # first, so that the broker knows it when it comes
-        _send(line, answer)
+        send(line, answer)
+
+
+def _answered(
+    fleet: FleetAdministration,
+    message: bytes,
+    exchange: late_renewal.Exchange,
+    joined: Callable[[str], None],
+    host: str,
+) -> bytes:
+    """Return the last answer to a client; raise `RemoteError` if it may not have what it asked for."""
+    match _kind(message):
+        case late_renewal.KIND:
+            name, pem = late_renewal.attend(fleet, message, exchange, clock())
+            log.info("renewed the certificate of a device device=%s", name)
+            return json.dumps({"certificate": pem.decode()}).encode()
+        case claiming.KIND:
+            name, answer = claiming.attend(fleet, message, host, clock())
+            if name:
+                joined(name)  # first, as below
+            return answer
+    name, answer = admitted(fleet, message, clock())
+    joined(name)  # first, so that the broker knows it when it comes
+    return answer
+
+
+def _kind(message: bytes) -> str:
+    """Return what kind of request it is; a token's says nothing of it."""
+    with suppress(ValueError, AttributeError):
+        return str(parse_json(message).get("kind", ""))
+    return ""
 
 
 def admitted(fleet: FleetAdministration, message: bytes, now: datetime) -> tuple[str, bytes]:
@@ -188,26 +235,7 @@ def admitted(fleet: FleetAdministration, message: bytes, now: datetime) -> tuple
         joined = fleet.admit(
             asked.name, tls_key, asked.key, now, replace=expected.replace, data=expected.data, site=expected.site
         )
-    return asked.name, joined.model_dump_json().encode()
-
-
-def _authority(token: JoinToken) -> bytes:
-    """Return the certificate with the token's fingerprint; any other server is not believed."""
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE  # what comes is looked at, not trusted, and nothing is said
-    with _connected(token, anybody) as line:
-        pem = _receive(line, time.monotonic() + PATIENCE)
-    try:
-        seen = read_certificate(pem).fingerprint(hashes.SHA256()).hex()
-    except ValueError:
-        seen = "none"
-    if not hmac.compare_digest(seen, token.authority):
-        raise ConfigError(
-            f"{token.host}:{token.port} has another authority ({seen[:16]}...) than this token ({token.authority[:16]}"
-            "...): another machine is between, or the token is another fleet's"
-        )
-    return pem
+    return asked.name, joined.text().encode()
 
 
 def _membership(answer: bytes, token: JoinToken, ca: bytes) -> Membership:
@@ -223,44 +251,3 @@ def _membership(answer: bytes, token: JoinToken, ca: bytes) -> Membership:
     except ValueError as error:
         raise ConfigError(f"the server's answer cannot be used: {str(error).splitlines()[0]}") from None
     return joined
-
-
-def _client(ca: bytes) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=ca.decode())
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return context
-
-
-def _connected(token: JoinToken, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = socket.create_connection((token.host, token.port), PATIENCE)
-    try:
-        return context.wrap_socket(plain, server_hostname=token.host)
-    except BaseException:
-        plain.close()
-        raise
-
-
-def _send(line: ssl.SSLSocket, data: bytes) -> None:
-    line.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def _receive(line: ssl.SSLSocket, until: float) -> bytes:
-    """The next message, whole and in time; EOFError if there is none."""
-    (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size, until))
-    if length > LIMIT:
-        raise ValueError(f"a message of {length} bytes is more than {LIMIT}")
-    return _exactly(line, length, until)
-
-
-def _exactly(line: ssl.SSLSocket, size: int, until: float) -> bytes:
-    data = b""
-    while len(data) < size:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("it took too long")
-        line.settimeout(left)
-        part = line.recv(size - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data

@@ -13,13 +13,14 @@ fleets/default/fleet.json       where the broker is
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError
-from edgefl.fleet import members
+from edgefl.fleet import lifetimes, members
 from edgefl.fleet.members import FleetRecord
 from edgefl.system import portable
 from edgefl.wire.address import UNIX, Address, is_loopback
@@ -33,7 +34,12 @@ PORT = 8883
 
 
 class Settings(FleetRecord):
-    """Where a fleet's broker is: the names and addresses of its certificate, the first of which devices are told."""
+    """What holds for a whole fleet: where its broker is, and how long certificates last.
+
+    `hosts` are the names and addresses of the broker's certificate; devices are told the first, or `addresses`.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"addresses", "moves", "device_certificate_days", "grace_days"})
 
     format: Literal["edgefl fleet"] = "edgefl fleet"
     version: Literal[1] = 1
@@ -42,11 +48,30 @@ class Settings(FleetRecord):
     port: Annotated[int, Field(ge=1, le=65533)] = PORT
     models: str | None = None  # of a fleet behind a gateway: the key of the coordinator whose models it passes on
     trial: str | None = None  # the run file whose data the first devices were given
+    addresses: tuple[str, ...] = ()  # of `hosts`, those that devices try, in this order; none: the first of `hosts`
+    moves: Annotated[int, Field(ge=0)] = 0  # how often `addresses` were changed
+    device_certificate_days: Annotated[int, Field(ge=1, le=lifetimes.LONGEST)] = lifetimes.DEVICE_DAYS
+    grace_days: Annotated[int, Field(ge=0, le=lifetimes.LONGEST)] = lifetimes.GRACE_DAYS
 
     @property
     def broker(self) -> Address:
-        """As devices reach it."""
-        return Address("mqtts", self.hosts[0], self.port)
+        """As devices reach it: the address that they try first."""
+        return self.brokers[0]
+
+    @property
+    def brokers(self) -> tuple[Address, ...]:
+        """The addresses that devices try, in their order."""
+        return tuple(Address("mqtts", host, self.port) for host in self.addresses or self.hosts[:1])
+
+    @property
+    def lifetime(self) -> timedelta:
+        """How long the certificate of a device lasts."""
+        return timedelta(days=self.device_certificate_days)
+
+    @property
+    def grace(self) -> timedelta:
+        """How long after the end of its certificate a device may renew it with its key for messages."""
+        return timedelta(days=self.grace_days)
 
     @property
     def enrolment_port(self) -> int:
@@ -56,7 +81,8 @@ class Settings(FleetRecord):
     @property
     def bind(self) -> str | None:
         """The address that it listens at; None: all of this machine's."""
-        return self.hosts[0] if is_loopback(self.hosts[0]) else None
+        told = [one.host for one in self.brokers]
+        return min(told, key="localhost".__eq__) if all(map(is_loopback, told)) else None
 
 
 class FleetFolder:

@@ -10,7 +10,7 @@ from edgefl.base.where import parse
 from edgefl.fleet import last_seen, members
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.last_seen import Sighting
-from edgefl.fleet.members import Member
+from edgefl.fleet.members import Member, ended_remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def matching(rows: Sequence[KnownDevice], where: str) -> list[KnownDevice]:
 def _known(name: str, member: Member | None, sighting: Sighting | None, now: datetime) -> KnownDevice:
     reason, since = (sighting.reason, sighting.since) if sighting else ("", None)
     if member and member.revoked is None and member.expires is not None and member.expires <= now:
-        reason = f"its certificate has ended: `edgefl fleet add {name} --replace` makes it a new kit"
+        reason = f"its certificate has ended: {ended_remedy(name, member)}"
         since = member.expires
     elif member and member.revoked is None and not member.hosts and sighting is None:
         reason = "no run has seen it"

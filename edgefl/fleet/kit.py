@@ -7,7 +7,7 @@ The owner of the file can act as that device, so it has mode 0600, and is delete
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -29,11 +29,14 @@ Pem = Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^-----BEGIN 
 class Membership(FleetRecord):
     """What a device is told by its fleet; nothing of it is secret."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"also"})
+
     format: Literal["edgefl kit"] = "edgefl kit"
     version: Literal[1] = 1
     name: str
     fleet: str
     broker: str
+    also: tuple[str, ...] = ()  # further addresses of it, tried after that one
     coordinator: KeyText
     ca: Pem
     certificate: Pem
@@ -57,6 +60,15 @@ class Membership(FleetRecord):
         if not parse(broker).tls:
             raise ValueError(f"the broker's address is '{broker}', not mqtts://...")
         return broker
+
+    @field_validator("also")
+    @classmethod
+    def _are_secured(cls, also: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(cls._is_secured(broker) for broker in also)
+
+    def text(self) -> str:
+        """As it is sent."""
+        return self.model_dump_json()
 
 
 class Kit(Membership):

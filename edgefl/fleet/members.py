@@ -12,10 +12,10 @@ again and again. Writing is the business of `administration.py`.
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -46,6 +46,13 @@ class FleetRecord(BaseModel):
     """Something in the file: frozen, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[frozenset[str]] = frozenset()  # keys that earlier versions refuse: written where they say something
+
+    @model_serializer(mode="wrap")
+    def _without_defaults_of_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields, data = type(self).model_fields, handler(self)
+        unsaid = {key for key in self.later if getattr(self, key) == fields[key].default}
+        return {key: value for key, value in data.items() if key not in unsaid}
 
 
 class MemberCertificate(FleetRecord):
@@ -63,6 +70,8 @@ class MemberCertificate(FleetRecord):
 class Member(FleetRecord):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"renew_until", "labels"})
+
     key: KeyText
     added: datetime
     certificates: tuple[MemberCertificate, ...] = ()
@@ -70,6 +79,7 @@ class Member(FleetRecord):
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
+    renew_until: datetime | None = None  # until then it may have a new certificate, however old its last one is
     labels: Mapping[str, str] = {}  # that its operator gave it
 
     @field_validator("labels")
@@ -80,13 +90,6 @@ class Member(FleetRecord):
         except ConfigError as error:
             raise ValueError(str(error)) from None
         return labels
-
-    @model_serializer(mode="wrap")
-    def _without_empty_labels(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        table: dict[str, Any] = plain(self)  # Any: what JSON can say
-        if not self.labels:  # versions that know no labels read a file without any
-            del table["labels"]
-        return table
 
     @property
     def known_as(self) -> dict[str, str]:
@@ -134,11 +137,14 @@ class Members(FleetRecord):
         return self._put(name, member.model_copy(update={"certificates": recent}))
 
     def with_certificate(self, name: str, certificate: MemberCertificate, now: datetime) -> "Members":
-        """A member with one more certificate; the older ones count until they expire."""
+        """A member with one more certificate; the older ones count until they expire. What permitted it is used up."""
         member = self.members[name]
-        return self._put(
-            name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
-        )
+        recent = _recent((*member.certificates, certificate), now)
+        return self._put(name, member.model_copy(update={"certificates": recent, "renew_until": None}))
+
+    def with_permit(self, name: str, until: datetime) -> "Members":
+        """A member that may have a new certificate until then."""
+        return self._put(name, self.members[name].model_copy(update={"renew_until": until}))
 
     def with_labels(self, name: str, labels: Mapping[str, str]) -> "Members":
         """A member with these labels beside those it has; one without a value is taken away."""
@@ -227,6 +233,22 @@ def check_device(name: str) -> str:
     if name in RESERVED:
         raise ConfigError(f"'{name}' is {RESERVED[name]}: give the device another one")
     return check_name("device", name)
+
+
+def ended_remedy(name: str, member: Member) -> str:
+    """Return what lets a device come back whose certificate has ended."""
+    if member.site:
+        return f"`edgefl fleet add {name} --replace` makes it a new kit"
+    return f"`edgefl fleet renew {name}` and `edgefl fleet listen` let it renew by itself"
+
+
+def numbered(prefix: str, count: int, known: Iterable[str]) -> list[str]:
+    """Return names for more devices, numbered behind the last one with this prefix: `pi-01`, `pi-02`, ..."""
+    tails = (name.removeprefix(prefix) for name in known if name.startswith(prefix))
+    numbers = [tail for tail in tails if tail.isascii() and tail.isdigit()]
+    first = max(map(int, numbers), default=0) + 1
+    digits = max(2, len(str(first + count - 1)), *map(len, numbers))
+    return [check_device(f"{prefix}{number:0{digits}d}") for number in range(first, first + count)]
 
 
 def device_names(text: str, option: str = "--devices") -> list[str]:

@@ -9,10 +9,10 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgefl.wire.address import Address
 from edgefl.wire.tls import Tls
@@ -33,6 +33,7 @@ class CertificateTrouble:
     why: str
     remedy: str
     passing: bool = False  # the clock may be set right, and a certificate be renewed in its place
+    ours: Literal["", "ended", "refused"] = ""  # whether it is our own certificate that is not accepted
 
 
 def explain(failed: OSError, address: Address, files: Tls) -> CertificateTrouble | None:
@@ -68,10 +69,13 @@ def refused(files: Tls) -> CertificateTrouble | None:
         return None
     for ours in _read(files.certificate):
         issuer = f"{_span(ours)}, issued by {_name(ours.issuer)}"
-        return _dates(f"our own certificate {files.certificate}", ours) or CertificateTrouble(
+        if dated := _dates(f"our own certificate {files.certificate}", ours):
+            return replace(dated, ours="ended" if ours.not_valid_after_utc < datetime.now(timezone.utc) else "")
+        return CertificateTrouble(
             f"the broker ended the connection before it answered; it may not accept our own certificate"
             f" {files.certificate} ({_name(ours.subject)}, {issuer})",
             "use one of the CA that the broker trusts, or a new kit if this device was revoked; its log says more",
+            ours="refused",
         )
     return None
 

@@ -46,6 +46,7 @@ USUAL = 256  # tensors of a model
 ENCLOSED = 1 << 16  # bytes of a model that comes with its task, and of its manifest
 CALLED = 1 << 20  # bytes of a model that comes with the call of a round
 MOST_CALLED, SLOT = 4096, 36  # devices in one call, and bytes that are for each alone (calls.py)
+ADDRESSES = 8  # of a broker, that a device tries
 INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 MOST_ROUNDS = 2**31
 Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
@@ -84,6 +85,7 @@ class Presence(_WireModel):
     resting: Label = ""  # why it is not there though its agent runs: its operator's conditions, or no usable data
     trouble: Label = ""  # why its newest data cannot be used: it trains on older ones, or (not online) on none
     samples_from: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None  # when the older were read
+    moves: Count = 0  # the number of the last `addresses` that it was told
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
     arch: Label = ""  # the kind of its processor, and its memory in MiB: with `version`, `back_end` and `samples`
     memory_mb: Annotated[int, Field(ge=0, le=2**40)] | None = None  # what `rounds.where` can ask of its own word
@@ -377,6 +379,24 @@ class Renewed(_WireModel):
     certificate: Annotated[str, Field(max_length=16384)]
 
 
+class Addresses(_WireModel):
+    """Where the fleet's broker is reached from now on, in the order to try; of two such messages the larger number
+    counts. Whom a device believes at these addresses does not change.
+    """
+
+    kind: Literal["addresses"] = "addresses"
+    number: Count
+    brokers: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(min_length=1, max_length=ADDRESSES)]
+
+
+class Renew(_WireModel):
+    """Ask for a new certificate now, however long the one that is here lasts: with a `Renewal` to this run."""
+
+    kind: Literal["renew"] = "renew"
+    job: Name
+    run_id: Name
+
+
 class DeviceRequest(_WireModel):
     """The fleet's operator asks a device how it is; said on the job `topics.SERVER`, and answered by a `Reply`."""
 
@@ -407,7 +427,7 @@ class Reply(_WireModel):
 
 
 ToDevice: TypeAlias = Annotated[
-    Assignment | Receipt | Refusal | Missing | Renewed | DeviceRequest, Field(discriminator="kind")
+    Assignment | Receipt | Refusal | Missing | Renewed | Addresses | Renew | DeviceRequest, Field(discriminator="kind")
 ]
 ToCoordinator: TypeAlias = Annotated[
     Answer | Holding | Missing | Absent | DeclinedMessage | BusyMessage | Working | Renewal, Field(discriminator="kind")

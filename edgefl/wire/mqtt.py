@@ -15,7 +15,9 @@ import ssl
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -28,7 +30,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edgefl.base.errors import ConfigError
 from edgefl.wire import local_socket
 from edgefl.wire.address import NOT_RUNNING, PASSWORD, PORTS, START, Address
-from edgefl.wire.certificates import explain, refused
+from edgefl.wire.certificates import CertificateTrouble, explain, refused
 from edgefl.wire.lean_client import LeanClient
 from edgefl.wire.reconnect import LONGEST_DELAY, Reconnect
 from edgefl.wire.tls import Tls
@@ -99,10 +101,12 @@ class MqttTransport:
         keepalive: int = KEEPALIVE,
         window: int = 8,
         tls: Tls | None = None,
+        addresses: Callable[[], Sequence[Address]] | None = None,
     ) -> None:
         self.sent = 0
         self.received = 0
-        self._address = address
+        self._address = address  # that is tried, or is connected
+        self._addresses = addresses or (lambda: (address,))  # all that there are at this moment; called on our thread
         self._id = client_id
         self._keepalive = keepalive
         self._window = window
@@ -134,7 +138,7 @@ class MqttTransport:
         self._greeted = False  # the connection in hand was accepted by the broker
         self._largest = LARGEST
         self._ended: ConnectionLost | None = None
-        self._told: tuple[ConnectionLost, float] | None = None  # the last failure, and when it was told
+        self._told: dict[ConnectionLost, float] = {}  # failures since the last connection, and when each was told
 
     # Any thread.
 
@@ -223,10 +227,14 @@ class MqttTransport:
         try:
             while not self._closing.is_set():
                 began, self._greeted = time.monotonic(), False
+                addresses = self._addresses()
+                self._address = self._address if self._address in addresses else addresses[0]
                 ended = self._connection()
                 if self._closing.is_set():
                     break
-                self._tell(ended)
+                self._tell(ended if len(addresses) == 1 else replace(ended, reason=f"{self._address}: {ended.reason}"))
+                if not self._greeted:  # the next one, and after the last the first
+                    self._address = addresses[(addresses.index(self._address) + 1) % len(addresses)]
                 lasted = time.monotonic() - began
                 self._closing.wait(self._pace.lost(lasted) if self._greeted else self._pace.failed())
         except BaseException as failure:
@@ -241,10 +249,13 @@ class MqttTransport:
     def _tell(self, ended: ConnectionLost) -> None:
         """Once; who tries for days hears of the same failure again only now and then."""
         now = time.monotonic()
-        known = self._told is not None and self._told[0] == ended and now - self._told[1] < REMIND
-        if self._greeted or not known:
-            self._told = None if self._greeted else (ended, now)
-            self._deliver(ended)
+        if self._greeted:
+            self._told.clear()
+        elif (before := self._told.get(ended)) is not None and now - before < REMIND:
+            return
+        else:
+            self._told[ended] = now
+        self._deliver(ended)
 
     def _connection(self) -> ConnectionLost:
         """One connection from beginning to end; gives back why it ended."""
@@ -273,7 +284,7 @@ class MqttTransport:
         ended = self._ended or ConnectionLost(LOST, passing=True)
         # In TLS 1.3 the handshake ends before we are checked.
         if self._tls and not self._greeted and ended.reason == LOST and (wrong := refused(self._files)):
-            return ConnectionLost(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
+            return _untrusted(wrong)
         return ended
 
     def _failed(self, failed: OSError) -> ConnectionLost:
@@ -282,7 +293,7 @@ class MqttTransport:
         if isinstance(failed, ConnectionRefusedError):
             return ConnectionLost("Connection refused", passing=True, remedy=NOBODY)
         if wrong := explain(failed, self._address, self._files):
-            return ConnectionLost(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
+            return _untrusted(wrong)
         return ConnectionLost(failed.strerror or str(failed), passing=not isinstance(failed, PermissionError))
 
     def _renew(self) -> None:
@@ -433,6 +444,10 @@ class MqttTransport:
         for filter, reason in zip(self._asked.pop(mid, ()), reasons, strict=False):
             if reason.is_failure:
                 self._deliver(Undelivered(filter, f"subscription refused: {reason}"))
+
+
+def _untrusted(wrong: CertificateTrouble) -> ConnectionLost:
+    return ConnectionLost(wrong.why, remedy=wrong.remedy, passing=wrong.passing, certificate=wrong.ours)
 
 
 def _login_remedy(username: str | None, password: str | None) -> str:

@@ -5,7 +5,7 @@ A new transport is a class that keeps what `edgefl.wire.transport.Transport` pro
 """
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
@@ -25,14 +25,25 @@ def _mqtt(address: Address, client_id: str, tls: Tls | None) -> Transport:
 OPENERS: Mapping[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, UNIX: _mqtt}  # by scheme
 
 
-def open_transport(address: Address, name: str, tls: Tls | None = None, *, suffix: bool = True) -> Transport:
+def open_transport(
+    address: Address,
+    name: str,
+    tls: Tls | None = None,
+    *,
+    suffix: bool = True,
+    addresses: Callable[[], Sequence[Address]] | None = None,
+) -> Transport:
     """Return a transport to this broker that is not started yet; `tls` has the files that prove who we are.
 
-    The client id is the name with a random suffix. The broker gives the session of an id to the latest client, so a
-    second agent with the same name would silently replace the first. With a suffix the coordinator notices the second
-    one and refuses it. Without a suffix the name is the id; the caller makes sure that it is used once.
+    The client id is the name with a random suffix: the broker gives the session of an id to the client that comes last,
+    so a second agent of a name would silently replace the first. With a suffix the coordinator notices and tells it.
+    Without a suffix the name is the id; the caller makes sure that it is used once.
+
+    A broker over MQTT may have several `addresses`, which are asked for before every attempt and tried in turn.
     """
     client_id = f"{name}-{uuid.uuid4().hex[:8]}" if suffix else name
+    if addresses is not None and address.tls:
+        return MqttTransport(address, client_id, tls=tls, addresses=addresses)
     return OPENERS[address.scheme](address, client_id, tls)
 
 

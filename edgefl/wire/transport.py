@@ -7,7 +7,7 @@ disposable and may have forgotten everything, so subscribe and announce again ea
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a broker that names no limit
 
@@ -34,6 +34,8 @@ class ConnectionLost:
     taken_over: bool = False
     remedy: str = ""  # what an operator has to do about it, where that is known
     passing: bool = field(default=False, compare=False)  # whether it may go well later though nothing is corrected
+    # Whether the broker may not accept our own certificate: it has ended by our clock, or was refused for some reason.
+    certificate: Literal["", "ended", "refused"] = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.remedy}" if self.remedy else self.reason

@@ -18,7 +18,7 @@ from malformed_requests import MALFORMED
 from secured_fleet import Secured, enrolling, make
 
 from edgefl.base.errors import RemoteError
-from edgefl.fleet import enrolment, revocation, tokens
+from edgefl.fleet import claiming, claims, enrolment, revocation, tokens
 from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock, new_key, request
 from edgefl.fleet.tokens import ExpectedDevice, JoinToken
@@ -162,3 +162,38 @@ def test_who_speaks_an_older_tls_is_not_answered(secured: Secured, listening: li
     with socket.create_connection(where, 20) as plain, pytest.raises(ssl.SSLError):
         older.wrap_socket(plain)
     assert not listening
+
+
+@pytest.mark.parametrize("kind", ["renewal", "claim"])
+@pytest.mark.parametrize("how", MALFORMED)
+def test_a_malformed_renewal_or_claim_ends_the_listener_for_nobody(
+    kind: str, how: str, secured: Secured, listening: list[str]
+) -> None:
+    word = claims.issue(secured.fleet, 1, clock() + HOUR, clock(), {})
+    about = {"kind": kind, "name": "pi-01", "secret": word.secret, "serial": "s", "host": "h", "key": "k", "proof": ""}
+    said(secured, json.dumps({**about, "request": MALFORMED[how]}).encode())
+    said(secured, json.dumps({"kind": kind, "name": "pi-01"}).encode())
+    said(secured, json.dumps({"kind": [kind]}).encode())
+    assert not list(claims.waiting(secured.fleet, clock()))
+    assert len(secured.fleet.members.members["pi-01"].certificates) == 1
+    assert enrolment.enrol(token(secured)).name == "pi-02"
+    assert listening == ["pi-02"]
+
+
+def test_of_a_claim_one_address_makes_no_more_wait_than_its_connections_allow(secured: Secured) -> None:
+    """Whoever has the word fills at most twice its devices, at twenty a minute, and a person sees from where."""
+    word = claims.issue(secured.fleet, 2, clock() + HOUR, clock(), {})
+    refused = list[str]()
+    for number in range(10):
+        signer, asked = Signer.new(), request("x", new_key()).decode()
+        about = word.secret, f"x-{number}", "", "", asked
+        proof = base64.urlsafe_b64encode(signer.signature(claiming.statement(*about))).decode()
+        fields = dict(zip(("secret", "name", "serial", "host", "request"), about, strict=True))
+        message = json.dumps({"kind": "claim", **fields, "key": signer.key, "proof": proof}).encode()
+        try:
+            claiming.attend(secured.fleet, message, "10.0.0.1", clock())
+        except RemoteError as error:
+            refused.append(error.code)
+    assert refused == ["claim.full"] * 6
+    assert {one.address for _, one in claims.waiting(secured.fleet, clock())} == {"10.0.0.1"}
+    assert set(secured.fleet.members.members) == {"pi-01"}

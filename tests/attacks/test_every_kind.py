@@ -25,6 +25,7 @@ from edgefl.wire import calls, chunks, messages, signed, topics
 from edgefl.wire.calls import Callee
 from edgefl.wire.messages import (
     Absent,
+    Addresses,
     Answer,
     Assignment,
     Broadcast,
@@ -42,6 +43,7 @@ from edgefl.wire.messages import (
     Presence,
     Receipt,
     Refusal,
+    Renew,
     Renewal,
     Renewed,
     Reply,
@@ -66,6 +68,8 @@ TO_DEVICE: dict[type[BaseModel], BaseModel] = {
     Refusal: Refusal(code="device.key", reason="go away"),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Renewed: Renewed(certificate="x"),
+    Addresses: Addresses(number=9, brokers=("mqtts://evil.local:8883",)),
+    Renew: Renew(job=JOB, run_id=RUN_ID),
     DeviceRequest: DeviceRequest(id="forged", what="doctor"),
 }
 TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {

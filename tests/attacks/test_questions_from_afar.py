@@ -198,11 +198,12 @@ def test_who_asks_from_two_processes_is_heard_in_both(tmp_path: Path) -> None:
 # the agent file, texts of brokers and coordinators, and texts that are told anyway (`told`). No value of the data, no
 # name of a file of data, no text of an exception. Whoever marks another record adds what it quotes, and has thought.
 FREE = {
+    "device_agent/durable/broker_addresses.py": {"', '.join(map(str, addresses))"},
     "device_agent/durable/trust.py": {"key", "self.path"},
     "device_agent/shell/diagnosis.py": {"key", "outcome", "request.by", "request.id", "request.what"},
     "device_agent/shell/presence.py": {"self.birth.number", "self.device", "presence.host"},
     "device_agent/shell/renewal.py": {"_date(ends)", "self.device"},
-    "device_agent/start.py": {"address", "back_end", "len(samples.data)", "me.id"},
+    "device_agent/start.py": {"where", "back_end", "len(samples.data)", "me.id"},
     "device_agent/shell/service.py": {
         *(
             "self.device",

@@ -103,6 +103,7 @@ CLUSTER = "RAY_ADDRESS=10.0.0.5:6379"
 # Those that stay until they are ended, and what they say when they stand.
 STAY = {
     "fleet add pi-04 --token": "Ctrl-C ends it",
+    "fleet listen": "Ctrl-C ends it",
     "page runs/NAME": "http://127.0.0.1:",
     "coordinator start run.toml --page 8700": "watch it at",
     "coordinator start run.toml --page 0.0.0.0": "watch it at",
@@ -131,10 +132,31 @@ broker start
 coordinator start run.toml
 coordinator start run.toml --set run.name=NAME-2 --set run.from=runs/NAME
 """
-STORIES = (LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, ASKED, RESTORE)
+RENEWALS = """
+fleet init --host server.local --device-certificates 2y
+fleet settings --device-certificates 1y --grace 180d
+fleet renew pi-03 --within 30d
+"""
+MOVING = """
+fleet host server.local --also 10.0.0.7
+fleet host --drop 192.168.1.5
+"""
+MANY = """
+fleet add --count 340 --prefix pi- --out kits
+fleet claim --devices 340 --until 7d
+fleet claim --devices 340 --until 7d --serials devices.csv
+fleet claims
+agent enrol --claim WORD --name pi-07 --data npz:/var/lib/edgefl/windows.npz
+fleet accept pi-07
+fleet reject pi-09
+fleet accept --all
+fleet claim --withdraw 1a2b3c4d
+"""
+STORIES = (RENEWALS, MOVING, MANY, LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, ASKED, RESTORE)
 SHORTER = {
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",
+    "--count 340": "--count 3",
     "mu=0.001|0.01|0.1 --grid lr=0.01,0.03,0.1 --seeds 5": "mu=0.001|0.1 --grid lr=0.1 --seeds 2",
     "docs/examples/": f"--set run.rounds=1 {ROOT}/docs/examples/",
     "docs/results/codecs.toml --seeds 3": f"{ROOT}/docs/results/codecs.toml --seeds 1 --set run.rounds=1",
@@ -300,6 +322,44 @@ def test_the_authority_of_a_fleet(type_: Callable[[str], str]) -> None:
     assert type_(forget)
     with standing(*words("fleet add pi-04 --token"), sign=STAY["fleet add pi-04 --token"]):
         pass
+
+
+def test_certificates_that_last_as_long_as_a_fleet_says(type_: Callable[[str], str]) -> None:
+    init, settings, renew = lines(RENEWALS)
+    type_(f"{init} --port {free_ports()} --devices pi-03")
+    assert "last 1y" in type_(settings)
+    assert "may have a new certificate until" in type_(renew)
+    with standing("fleet", "listen", sign=STAY["fleet listen"]):
+        pass
+
+
+def test_a_broker_that_moves(type_: Callable[[str], str]) -> None:
+    move, drop = lines(MOVING)
+    assert "an address is for good" in type_(f"fleet init --host 192.168.1.5 --port {free_ports()}")
+    assert f"edgefl {drop}" in type_(move)
+    assert "192.168.1.5" not in type_(drop)
+
+
+def test_many_devices_with_kits_and_with_one_word(type_: Callable[[str], str]) -> None:
+    kits, claim, known, show, enrol, accept, reject, every, withdraw = lines(MANY)
+    begin_a_fleet(type_)
+    assert "pi-02.kit to pi-04.kit" in type_(kits)
+    Path("devices.csv").write_text("serial,name\n10000000abcdef01,pi-001\n")
+    for line in (claim, known):
+        (word,) = re.findall(r"--claim (\S+)", type_(line))
+    ids = re.findall(r"claim (\w{8}):", type_(show))
+    with standing("fleet", "listen", sign=STAY["fleet listen"]):
+        waits = "waits until a person accepts it"
+        for name, verdict in (("pi-07", accept), ("pi-09", reject)):
+            asks = words(enrol.replace("WORD", word).replace("pi-07", name))
+            with standing(*asks, "--install-only", sign=waits) as device:
+                assert name in type_(show)
+                type_(verdict)
+                if verdict == accept:
+                    assert device.wait(60) == 0
+    assert Path("state/edgefl/pi-07/agent.toml").exists()
+    type_(every)
+    assert type_(withdraw.replace("1a2b3c4d", ids[0]))
 
 
 def test_a_device_with_a_kit_and_data_of_its_own(type_: Callable[[str], str]) -> None:

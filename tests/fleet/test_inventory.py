@@ -54,7 +54,7 @@ def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
     one, two = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
     assert (one["seen"], one["first"]) == ("2026-11-17T01:01:40+00:00", "2026-11-17T00:00:00+00:00")
     assert (one["version"], one["host"], one["runs"]) == ("0.2", "shed", ["monday", "tuesday"])
-    assert (one["reason"], two["reason"]) == ("declined round 3: too warm", "is gone: rests: 84 °C, at most 80")
+    assert (one["reason"], two["reason"]) == ("declined round 3: too warm", "is disconnected: rests: 84 °C, at most 80")
     assert two["seen"] == "2026-11-17T01:00:00+00:00", "to be gone is not to be seen"
     shown = edgefl("list").stdout
     assert "2026-11-17 01:01 UTC" in shown
@@ -111,7 +111,10 @@ def test_a_member_that_cannot_come_any_more_or_never_came_is_listed_with_the_rea
     (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1))
     assert (row.reason, row.since) == ("no run has seen it", None)
     (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1000))
-    assert row.reason == "its certificate has ended: `edgefl fleet add pi-1 --replace` makes it a new kit"
+    assert (
+        row.reason
+        == "its certificate has ended: `edgefl fleet renew pi-1` and `edgefl fleet listen` let it renew by itself"
+    )
     assert row.since == row.expires
 
 

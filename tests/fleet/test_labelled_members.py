@@ -1,7 +1,7 @@
 """The operator gives members labels; they outlive a new board, and the fleet's list can be asked by them."""
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from typer.testing import CliRunner
@@ -78,6 +78,22 @@ def test_a_new_board_keeps_the_labels_of_its_name_and_one_that_was_sent_away_doe
     fleet.revoke("pi-02", BEGIN)
     fleet.add("pi-02", BEGIN)
     assert (labels_of(fleet, "pi-01"), labels_of(fleet, "pi-02")) == ({"site": "north"}, {})
+
+
+def test_a_new_board_keeps_its_labels_and_gets_a_certificate_that_lasts_as_the_fleet_says_by_now(fleet):
+    fleet.label(["pi-01"], {"site": "north"}, BEGIN)
+    fleet.change(device_certificate_days=30)
+    fleet.add("pi-01", BEGIN, replace=True)
+    member = fleet.members.members["pi-01"]
+    assert (member.labels, member.expires) == ({"site": "north"}, BEGIN + timedelta(days=30))
+
+
+def test_a_permit_to_renew_leaves_the_labels_as_they_are_and_the_certificate_uses_up_the_permit_alone(fleet):
+    fleet.label(["pi-01"], {"site": "north"}, BEGIN)
+    fleet.permit("pi-01", BEGIN + timedelta(days=1), BEGIN)
+    certificate = fleet.members.members["pi-01"].certificates[-1]
+    renewed = fleet.members.with_certificate("pi-01", certificate, BEGIN).members["pi-01"]
+    assert (renewed.labels, renewed.renew_until) == ({"site": "north"}, None)
 
 
 def test_a_fleet_without_labels_has_the_file_that_earlier_versions_read(fleet):

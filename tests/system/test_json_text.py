@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgefl.base.errors import ConfigError, StoreError
-from edgefl.fleet import tokens
+from edgefl.fleet import claims, tokens
 from edgefl.job.config import reader
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.system import record_log, store
@@ -77,6 +77,12 @@ def test_a_token_may_be_a_bomb() -> None:
     word = tokens.PREFIX + "W1tb" * 200  # [[[
     with pytest.raises(ConfigError, match="this is no token"):
         tokens.read(word)
+
+
+def test_a_claim_may_be_a_bomb() -> None:
+    for word in (claims.PREFIX + "W1tb" * 200, claims.PREFIX + "A" * 2000):
+        with pytest.raises(ConfigError, match="this is no claim"):
+            claims.read_word(word)
 
 
 # ---- our own formats, made by somebody else --------------------------------------------------------------------------

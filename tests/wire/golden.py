@@ -65,6 +65,8 @@ FRAMES: dict[str, BaseModel] = {
     "working": m.Working(job="digits", round=7, steps=21),
     "renewal": m.Renewal(job="digits", request="-----BEGIN CERTIFICATE REQUEST-----"),
     "renewed": m.Renewed(certificate="-----BEGIN CERTIFICATE-----"),
+    "addresses": m.Addresses(number=2, brokers=("mqtts://new.local:8883", "mqtts://old.local:8883")),
+    "renew": m.Renew(job="digits", run_id="a1b2"),
     "model": m.Broadcast(job="digits", round=7, tensors=TENSORS),
     "graphs": m.Graphs(job="digits"),
 }

@@ -279,7 +279,9 @@ def read_message(data: bytes, limit: int = 0, unseal: Any = None) -> tuple[str, 
     return str(kind), checked(str(kind), header), body
 
 
-TO_DEVICES = {"task", "receipt", "refusal", "missing", "renewed", "request", "call", "model", "graphs"}
+TO_DEVICES = {
+    *("task", "receipt", "refusal", "missing", "renewed", "addresses", "renew", "request", "call", "model", "graphs")
+}
 TO_COORDINATORS = {"answer", "holding", "missing", "absent", "declined", "busy", "working", "renewal"}
 TO_SERVERS = {"reply", "renewal"}
 FRAMED = TO_DEVICES | TO_COORDINATORS | TO_SERVERS

@@ -19,7 +19,8 @@ from edgefl.wire.signing import claim
 
 LIMIT = 1 << 20
 READERS = {
-    **dict.fromkeys(("task", "evaluating", "enclosed", "receipt", "refusal", "renewed", "request"), m.TO_DEVICE),
+    **dict.fromkeys(("task", "evaluating", "enclosed", "receipt", "refusal", "renewed"), m.TO_DEVICE),
+    **dict.fromkeys(("addresses", "renew", "request"), m.TO_DEVICE),
     **dict.fromkeys(("missing", "answer", "evaluated", "holding", "absent", "declined"), m.TO_COORDINATOR),
     **dict.fromkeys(("busy", "working", "faring", "renewal"), m.TO_COORDINATOR),
     "reply": m.TO_SERVER,

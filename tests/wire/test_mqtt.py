@@ -102,6 +102,29 @@ def test_it_is_a_transport():
     assert transport.flush(0)
 
 
+def test_of_several_addresses_each_is_tried_in_turn_and_what_is_wrong_names_it(
+    broker: Broker, join: Join, closed_port: int
+):
+    closed = Address("mqtt", "127.0.0.1", closed_port)
+    peer = join(closed, "a", addresses=lambda: (closed, broker.address))
+    failed = peer.next()
+    assert isinstance(failed, ConnectionLost)
+    assert failed.reason == f"{closed}: Connection refused"
+    assert isinstance(peer.next(), ConnectionMade)
+    peer.cut()
+    peer.wait_for(ConnectionLost)
+    assert isinstance(peer.next(), ConnectionMade), "where it was connected it is tried first"
+
+
+def test_addresses_that_come_while_it_tries_are_tried_too(broker: Broker, join: Join, closed_port: int):
+    closed = Address("mqtt", "127.0.0.1", closed_port)
+    known = [closed]
+    peer = join(closed, "a", addresses=lambda: tuple(known))
+    assert isinstance(peer.next(), ConnectionLost)
+    known[:] = [broker.address]
+    peer.wait_for(ConnectionMade)
+
+
 def test_a_megabyte_in_chunks_arrives_in_order(broker: Broker, join: Join):
     data = memoryview(bytes(range(256)) * 4096)
     receiver = join(broker.address, "receiver")

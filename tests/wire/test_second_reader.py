@@ -59,6 +59,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "refusal": m.Refusal,
     "missing": m.Missing,
     "renewed": m.Renewed,
+    "addresses": m.Addresses,
+    "renew": m.Renew,
     "request": m.DeviceRequest,
     "reply": m.Reply,
     "examined": m.Examined,

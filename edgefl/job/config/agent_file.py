@@ -25,7 +25,8 @@ class Identity(Section):
     """Who this device is, and where it finds the others."""
 
     id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])  # its name; the host's unless said
-    broker: Annotated[str, Field(repr=False)] = "mqtt://localhost:1883"  # its address; mqtts:// for TLS
+    # Its address, mqtts:// for TLS; or a list of them, that are tried in this order.
+    broker: Annotated[str | tuple[str, ...], Field(repr=False)] = "mqtt://localhost:1883"
     fleet: str = "default"  # the same as in the run file
     site: str = ""  # whose broker this is, where it is bridged to the fleet's (docs/guides/sites.md)
     folder: Path = Path("~/.local/state/edgefl")  # what the device keeps between rounds is in a folder of its name here
@@ -38,8 +39,21 @@ class Identity(Section):
     tls: Tls = Field(default_factory=Tls)  # files for mqtts://
 
     @field_serializer("broker", when_used="json")
-    def _without_password(self, url: str) -> str:
-        return str(without_password(url))
+    def _without_password(self, url: str | tuple[str, ...]) -> str | list[str]:
+        shown: str | list[str] = without_password(url)
+        return shown
+
+    @field_validator("broker")
+    @classmethod
+    def _has_an_address(cls, broker: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not broker:
+            raise ValueError("names no address: write mqtts://host:8883")
+        return broker
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Its addresses, in the order in which they are tried."""
+        return (self.broker,) if isinstance(self.broker, str) else self.broker
 
     @field_validator("id", "fleet", "site")
     @classmethod

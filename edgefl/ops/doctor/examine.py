@@ -39,8 +39,9 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
         me = file.agent
         yield from coordinator_key(me)
         with suppress(ConfigError):  # of an address, which is told below
-            yield from of_agent(file, parse(me.broker))
-        yield from _broker(me.broker, "agent.broker", me.tls, me.id, me.fleet)
+            yield from of_agent(file, parse(me.brokers[0]))
+        for url in me.brokers:
+            yield from _broker(url, "agent.broker", me.tls, me.id, me.fleet)
         return
     yield program(needed=file is not None and file.broker.url == "embedded")
     if file is not None:

@@ -181,12 +181,13 @@ def _members(folder: FleetFolder, now: datetime) -> Iterator[Finding]:
 def judged(listed: Members, now: datetime) -> Iterator[Finding]:
     """Members who cannot show a certificate, or soon cannot."""
     for name, member in listed.active().items():
-        kit = f"`edgefl fleet add {name} --replace` makes it a new kit"
+        remedy = members.ended_remedy(name, member)
         if member.expires is None:
+            kit = f"`edgefl fleet add {name} --replace` makes it a new kit"
             yield wrong("members", f"'{name}' has no certificate that counts", kit)
         elif member.expires <= now:
-            yield wrong("members", f"the certificate of '{name}' has ended ({member.expires:%Y-%m-%d})", kit)
+            yield wrong("members", f"the certificate of '{name}' has ended ({member.expires:%Y-%m-%d})", remedy)
         elif member.expires - now < timedelta(days=SOON):
             text = f"the certificate of '{name}' ends soon ({member.expires:%Y-%m-%d}) and was not renewed"
-            yield warning("members", text, f"let it take part in a run, or {kit}")
+            yield warning("members", text, f"let it take part in a run; later, {remedy}")
     yield ok("members", f"{len(listed.active())} devices belong to the fleet")

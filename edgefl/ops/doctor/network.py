@@ -42,7 +42,7 @@ def program(*, needed: bool) -> Finding:
 def coordinator_key(me: Identity) -> Iterator[Finding]:
     """Whether the agent knows its coordinator; another check reports a wrong broker address."""
     try:
-        missing = missing_key(parse(me.broker), me.coordinator)
+        missing = missing_key(parse(me.brokers[0]), me.coordinator)
     except ConfigError:
         return
     if missing:

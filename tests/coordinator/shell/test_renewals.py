@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from coordinator.decide import vocabulary
-from coordinator.shell.renewals import SOON, Renewals
+from coordinator.shell.renewals import Renewals
 from edgefl.base import events
 from edgefl.fleet import administration, authority, last_seen
 from edgefl.fleet.administration import DEVICE, FleetAdministration
 from edgefl.fleet.members import LOOK, MembersFile
+from edgefl.fleet.renewals import SOON
 from edgefl.watch import fleet_inventory
 from edgefl.watch.fleet_inventory import EVERY, LastSeenWriter
 

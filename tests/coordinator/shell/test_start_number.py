@@ -1,6 +1,7 @@
 """What a coordinator says after a restart is newer than all it said before, whatever its clock says."""
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -20,6 +21,7 @@ from edgefl.wire.transport import ConnectionMade, Message, TransportEvent
 from tools.chaos.machines import CoordinatorMachine, DeviceMachine, MachineContext
 from tools.chaos.scenario import Scenario, ScenarioDevice, Weather
 from tools.chaos.softmax import fleet, make_job
+from tools.failing_disk import FailingDisk
 
 YEAR = 365 * 86_400.0
 SEED = 5
@@ -42,12 +44,12 @@ def test_each_start_has_a_larger_number_than_the_one_before(jump: float) -> None
     assert all(before < after for before, after in pairwise(numbers))
 
 
-def test_the_number_is_on_the_disk_before_anything_is_said_with_it() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(World(), ahead=50 * YEAR)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_number_is_on_the_disk_before_anything_is_said_with_it(seed: int) -> None:
+    disk, clock = FailingDisk(), VirtualClock(World(), ahead=50 * YEAR)
     number = start_number(Journal(disk, clock=clock), int(clock.wall()))
     clock.jump(-YEAR)
-    for name in disk.names():  # what a power cut leaves at least
-        assert not disk._names[name].undo
+    disk.crash(Random(seed))
     assert start_number(Journal(disk, clock=clock), int(clock.wall())) == number + 1
 
 

@@ -12,10 +12,11 @@ import pytest
 from tiny import Tiny, clouds
 
 from device_agent.decide import vocabulary
+from device_agent.durable.broker_addresses import BrokerAddresses
 from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
 from device_agent.shell.training import WorkDone
 from edgefl.job.run.work import ModelRef, Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
@@ -23,9 +24,11 @@ from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.system.hardware.line import Line
 from edgefl.wire import chunks, signed, signing, topics
+from edgefl.wire.address import parse
 from edgefl.wire.codecs import Float32
 from edgefl.wire.messages import (
     TO_COORDINATOR,
+    Addresses,
     Answer,
     Assignment,
     Enclosed,
@@ -135,6 +138,7 @@ def switched_on(
     site: str = "",
     hooks: Hooks = Hooks(),
     limits: Limits = Limits(),
+    scope: Scope = Scope(),
 ) -> Agent:
     agent = Agent(
         DeviceIdentity("pi", "default", "tiny", site=site, host="here"),
@@ -142,6 +146,7 @@ def switched_on(
         disk,
         TrainingSetup(clouds() if data is None else data, lambda *_: Tiny(), work=work),
         limits=limits,
+        scope=scope,
         hooks=replace(hooks, new_id=lambda: "pi-1"),
     )
     process.run(agent)
@@ -232,6 +237,23 @@ def test_a_bridge_that_is_there_all_along_is_no_news():
     agent = switched_on(world.process("pi"), broker, FailingDisk(), site="north")
     assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
     assert len(agent.outbox.presences) == 2, "its will, and one announcement"
+
+
+def test_a_device_learns_where_its_broker_is_from_its_coordinator_alone_and_says_so():
+    world = World()
+    broker = VirtualBroker(world)
+    asks, addresses = Asks(world, broker), BrokerAddresses(FailingDisk(), [parse("mqtts://old.local:8883")])
+    agent = switched_on(world.process("pi"), broker, FailingDisk(), scope=Scope(addresses=addresses))
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    asks.speaker, true = Speaker(Signer.new(), "default", 2), asks.speaker
+    asks.say(Addresses(number=9, brokers=("mqtts://evil.local:8883",)))
+    assert world.run(until=lambda: agent.refusals["message.key"] == 1, limit=2000.0)
+    assert addresses.known() == 0
+    asks.speaker = true
+    asks.say(Addresses(number=1, brokers=("mqtts://new.local:8883",)))
+    assert world.run(until=lambda: addresses.known() == 1, limit=3000.0)
+    assert [one.host for one in addresses()] == ["new.local", "old.local"]
+    assert json.loads(signed.opened(agent.outbox.announced).payload)["moves"] == 1
 
 
 class Withholds(Asks):

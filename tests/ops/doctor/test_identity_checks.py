@@ -70,7 +70,7 @@ def test_members_whose_certificate_ended_ends_soon_or_is_missing_are_named(fleet
     assert soon["members"].level == "warning"
     assert "'pi-1' ends soon" in soon["members"].text
     assert late["members"].level == "wrong"
-    assert "edgefl fleet add pi-1 --replace" in late["members"].remedy
+    assert "edgefl fleet renew pi-1" in late["members"].remedy
     member = fleet.members.members["pi-1"].model_copy(update={"certificates": ()})
     without = fleet.members.model_copy(update={"members": {"pi-1": member}})
     fleet.folder.members.write_text(without.model_dump_json())
