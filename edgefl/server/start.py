@@ -22,7 +22,7 @@ from coordinator.shell import known_runs
 from edgefl.base.errors import ConfigError, EdgeflError, StoreError
 from edgefl.base.events import Fact as DeviceFact
 from edgefl.fleet import broker, enrolment
-from edgefl.fleet.administration import DEVICE, FleetAdministration
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import AuditLog, Deed
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
@@ -55,6 +55,7 @@ from edgefl.wire.wiring import Wiring
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+LIFE = "life"  # the file with the number of the last start
 AGAIN = 5.0  # seconds before a broker that has ended is started again
 PATIENCE = 30.0  # seconds that a caller waits for the server's turn
 
@@ -106,7 +107,7 @@ class Host:
 
     def _fleet(self, name: str) -> FleetService:
         fleet = FleetFolder(name)
-        fleet.read_settings()  # says that there is no such fleet, and what makes one
+        lifetime = fleet.read_settings().lifetime.total_seconds()
         put = partial(_put_of_fleet, self.turns.put, name)
         transport = open_transport(fleet.here, "server")
         wiring = Wiring(transport, self.clock, Threads(put, f"fleet-{name}"), put)
@@ -114,7 +115,7 @@ class Host:
             fleet.signing_key, "the coordinator's", elsewhere="let this user read it", lost="give devices new kits"
         )
         members = MembersFile(fleet.members)
-        life, lifetime = life_number(self.clock.wall()), DEVICE.total_seconds()
+        life = _next_life(FolderDisk(self.folder), self.clock.wall())
         return FleetService(name, wiring, members, signer, self._tell_of_fleet, life=life, lifetime=lifetime)
 
     def _alerts(self) -> AlertEquipment:
@@ -173,6 +174,14 @@ def serve(file: ServerFile, ready: Callable[[Host, Web], None]) -> None:
         ready(host, web)
         with manager.loop():
             host.run()
+
+
+def _next_life(disk: FolderDisk, wall: float) -> int:
+    """A number for this start, larger than that of every start before, though the clock may have gone back."""
+    before = (disk.read(LIFE) or b"").decode(errors="replace").strip()
+    life = life_number(wall, int(before) if before.isdigit() else 0)
+    disk.write(LIFE, str(life).encode())
+    return life
 
 
 def _set_all(events: tuple[threading.Event, ...], *_: object) -> None:

@@ -29,6 +29,7 @@ class DeviceStatus:
     samples_from: float | None = None
     arch: str = ""
     memory_mb: int | None = None
+    moves: int = 0  # the number of the last addresses of the broker that it knows
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from edgefl.base import events
 from edgefl.base.errors import WireError
 from edgefl.base.events import Fact
 from edgefl.base.records import replace
+from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import Members, MembersFile
+from edgefl.fleet.notices import Notices
 from edgefl.server.decide import presence
 from edgefl.server.decide.presence import (
     BrokerBack,
@@ -34,6 +36,7 @@ from edgefl.wire.messages import (
     TO_COORDINATOR,
     JobState,
     Presence,
+    Renew,
     Renewal,
     Renewed,
     ToDevice,
@@ -50,6 +53,7 @@ log = logging.getLogger(__name__)
 
 JOB = "server"  # the name under which a server speaks to devices; no run may have it
 MEMBERS = 1.0  # seconds between two looks at the list of members
+NOTICES = 30.0  # seconds between two looks what devices have to be told
 RENEW = 3600.0  # seconds between two looks whose certificate ends soon
 SOON = 1 / 3  # of a certificate's time is left: the device asks for a new one
 
@@ -83,7 +87,8 @@ class FleetService:
         self.renewals = Renewals(fleet)
         self.state = presence.PresenceState()
         self.parts: dict[str, chunks.Assembler] = {}  # what devices are sending
-        self.members_at = self.renew_at = self.clock.now()
+        self.notices = Notices(FleetFolder(fleet), members)
+        self.members_at = self.renew_at = self.notices_at = self.clock.now()
         self.labelled, self.labels = Members(), dict[str, dict[str, str]]()  # the members that these labels are of
         self.refused: dict[str, int] = {}  # messages that could not be used, by code
 
@@ -95,7 +100,7 @@ class FleetService:
 
     def deadline(self) -> float | None:
         """When it wants to be woken."""
-        due = [self.members_at, self.renew_at, self.state.grace_ends]
+        due = [self.members_at, self.renew_at, self.notices_at, self.state.grace_ends]
         return min(moment for moment in due if moment is not None)
 
     def handle(self, event: Any) -> None:
@@ -129,6 +134,11 @@ class FleetService:
         if now >= self.renew_at:
             self.renew_at = now + RENEW
             self.offer_renewals()
+        if now >= self.notices_at:
+            self.notices_at = now + NOTICES
+            present = [(name, self.state.devices[name].moves) for name in self.state.online]
+            for device, notice in self.notices.due(present, now, Renew(job=JOB, run_id=self.run_id)):
+                self.say(device, notice)
 
     def close(self) -> None:
         """Let go of broker and background."""
@@ -194,6 +204,7 @@ class FleetService:
             status.samples_from,
             status.arch,
             status.memory_mb,
+            status.moves,
         )
         self._feed(DeviceAnnounced(now, device, about, vitals))
         if status.online:
