@@ -233,6 +233,8 @@ def test_the_page_of_a_run_opens_from_there_and_leads_back(fleet):
     window.wait_for_text("#now-title", "Round")
     window.run("() => { location.hash = 'runs'; }")
     window.wait_for_text("#runs-table", "gestures-10")
+    window.page.set_viewport_size({"width": 390, "height": 844})
+    assert window.too_wide() == []
     window.page.click("#back")
     window.wait_for("#needs-title")
 

@@ -109,11 +109,13 @@ function ofAlert(key, members) {
     const devices = kind && first.fleet ? [{ name: first.subject, about: "" }] : [];
     return { ...about, since, title: first.text, devices, run, remedy: first.remedy };
   }
-  const devices = members.map((one) => ({ name: one.subject, about: one.text }));
+  const devices = members.map((one) => ({ name: one.subject, about: unnamed(one) }));
   const remedy = first.remedy.replaceAll(first.subject, "NAME").replaceAll(first.id, "ID");
   return { ...about, title: upper(kind.of(plural(members.length, "device"))), devices, remedy };
 }
 
+/** Its text beside the name of its device. */
+const unnamed = ({ text, subject }) => (text.startsWith(`${subject} `) ? text.slice(subject.length + 1) : text);
 const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** How many a person has said to know of. */
