@@ -13,8 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from edgefl.base.errors import StoreError
 from edgefl.base.version import __version__
+from edgefl.server.decide.alerts import AlertState
 from edgefl.server.decide.runs import ServerState
-from edgefl.server.http import metrics
+from edgefl.server.http import alert_metrics, metrics
 from edgefl.server.http.fleet_stream import FleetStream
 from edgefl.server.http.guard import PRINCIPAL
 from edgefl.server.http.queue_feed import QueueFeed
@@ -106,8 +107,13 @@ class _Pages:
     async def metrics(self, request: Request) -> Response:
         principal = _principal(request)
         feeds = {name: feed for name, feed in self.around.feeds.items() if principal.sees(name)}
-        state = await run_in_threadpool(self._state)
-        return Response(await run_in_threadpool(metrics.text, feeds, state), media_type=CONTENT_TYPE)
+        return Response(await run_in_threadpool(self._series, feeds), media_type=CONTENT_TYPE)
+
+    def _series(self, feeds: Mapping[str, Feed]) -> str:
+        """Return the series of these fleets, those of alerts included."""
+        state, alerts = self.around.ask(lambda server: (server.state, _alerts(server)))
+        told = alert_metrics.text(alerts[0], tuple(feeds), alerts[1]) if alerts else ""
+        return metrics.text(feeds, state) + told
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The page of one run, and what it asks for."""
@@ -143,6 +149,11 @@ class _Pages:
         """Return the fleet that is asked for; no feed if there is none, or it is not theirs to see."""
         name = request.path_params["fleet"]
         return name, self.around.feeds.get(name) if _principal(request).sees(name) else None
+
+
+def _alerts(server: Server) -> tuple[AlertState, frozenset[str]] | None:
+    """Return the alerts of a server, and the kinds that its operator does not want."""
+    return None if server.alerts is None else (server.alerts.state, server.alerts.equipment.rules.off)
 
 
 def _principal(request: Request) -> Principal:

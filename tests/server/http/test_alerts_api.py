@@ -78,6 +78,13 @@ def test_an_operator_quiets_an_alert_and_the_audit_log_tells_it(api):
     assert people["operator"]("POST", "/api/v1/alerts/x/quiet")[0] == 422
 
 
+def test_the_servers_metrics_have_the_alerts_of_the_fleets_of_who_asks(api):
+    _, people = api
+    text = people["northern"]("GET", "/metrics")[1].decode()
+    assert 'edgefl_alerts_open{fleet="north",kind="away"} 1.0' in text
+    assert "south" not in text
+
+
 def test_commands_show_and_quiet_alerts(api, monkeypatch):
     _, people = api
     monkeypatch.setenv("EDGEFL_TOKEN", people["operator"].token)

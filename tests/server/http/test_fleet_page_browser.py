@@ -162,6 +162,15 @@ def test_an_operator_pauses_and_resumes_and_is_asked_before_a_run_is_cancelled(f
     assert around.machine.phases()["gestures-7"] == "cancelled"
 
 
+SUMMED_UP = [
+    "2 devices away",
+    "2 devices cannot use the newest data",
+    "night-1 is stalled",
+    "pi-0007 is certificate",
+    "server is disk",
+]
+
+
 def alert(kind, subject, fleet="north", quieted_by=""):
     """An alert as the API gives it."""
     since = "2026-01-01T00:00:00Z"
@@ -169,12 +178,13 @@ def alert(kind, subject, fleet="north", quieted_by=""):
     return {"id": f"id-{kind}-{subject}", "text": f"{subject} is {kind}", "remedy": f"look at {subject}", **about}
 
 
-def test_where_the_server_has_alerts_they_are_what_needs_a_person(fleet):
+def test_what_an_alert_is_about_is_said_once_and_alike_alerts_are_one_entry(fleet):
     around, visit = fleet
-    tell(around, 100)
+    tell(around, 30)
     alerts = [
         *(alert("away", name) for name in ("pi-0005", "pi-0022")),
-        *(alert("stale", "<b>pi-0011</b>"), alert("stalled", "night-1"), alert("disk", "server", fleet="")),
+        *(alert("stale", name) for name in ("pi-0011", "<b>pi-0012</b>")),
+        *(alert("stalled", "night-1"), alert("disk", "server", fleet=""), alert("certificate", "pi-0007")),
         *(alert("away", "elsewhere", fleet="south"), alert("temperature", "pi-0000", quieted_by="ann")),
     ]
     quieted = []
@@ -194,7 +204,7 @@ def test_where_the_server_has_alerts_they_are_what_needs_a_person(fleet):
     window.drawn()
     window.wait_for_text("#needs li", "2 devices away")
     titles = window.page.locator("#needs > li .what b").all_inner_texts()
-    assert sorted(titles) == ["2 devices away", "<b>pi-0011</b> is stale", "night-1 is stalled", "server is disk"]
+    assert sorted(titles) == SUMMED_UP, "of pi-0011, whose data are broken, pi-0007 and pi-0000 the alert alone"
     assert window.text("#needs-known") == "and 1 alert that a person knows of"
     window.page.locator("#needs > li", has_text="2 devices away").get_by_role("button", name="I know").click()
     window.wait_for_text("#needs-known", "and 3 alerts")
@@ -233,6 +243,8 @@ def test_the_page_of_a_run_opens_from_there_and_leads_back(fleet):
     window.wait_for_text("#now-title", "Round")
     window.run("() => { location.hash = 'runs'; }")
     window.wait_for_text("#runs-table", "gestures-10")
+    window.page.set_viewport_size({"width": 390, "height": 844})
+    assert window.too_wide() == []
     window.page.click("#back")
     window.wait_for("#needs-title")
 

@@ -30,7 +30,8 @@ const kinds = (at) => [
     remedy: "It is renewed when the device comes: connect it.", since: () => null },
 ];
 
-const ALERTED = new Set(["certificate", "data", "expiry"]); // kinds that alerts are about
+/** By kind of trouble: the kind of alert that is about the same. */
+const ALERTED = { certificate: "certificate", expiry: "certificate", data: "stale", "sign temperature": "temperature", "sign throttled": "temperature" };
 
 /** Alarming vital signs of devices that are there. */
 function signKinds(signs) {
@@ -43,15 +44,16 @@ function signKinds(signs) {
 
 const oldest = (times) => times.filter((at) => at !== null && at !== 0).reduce((a, b) => Math.min(a, b), Infinity);
 
-/** `all`: what alerts are about as well. */
-function ofDevices(state, all) {
-  const at = now(state), every = kinds(at), signs = all ? signKinds(state.signs) : [], groups = new Map();
+/** `told` has each kind of alert and its subject. */
+function ofDevices(state, told) {
+  const at = now(state), every = kinds(at), signs = signKinds(state.signs), groups = new Map();
+  const isTold = ({ kind }, one) => told.has(`${ALERTED[kind]} ${one.name}`);
   const put = (kind, one) => groups.set(kind, [...(groups.get(kind) ?? []), one]);
   const devices = [...state.devices.values()];
   for (const one of devices) {
     const kind = every.find(({ holds }) => holds(one));
-    if (kind && (all || !ALERTED.has(kind.kind))) put(kind, one);
-    for (const sign of signs) if (sign.holds(one)) put(sign, one);
+    if (kind && !isTold(kind, one)) put(kind, one);
+    for (const sign of signs) if (sign.holds(one) && !isTold(sign, one)) put(sign, one);
   }
   const entries = [...every, ...signs].filter((kind) => groups.has(kind)).map((kind) => {
     const members = groups.get(kind), since = oldest(members.map(kind.since));
@@ -70,10 +72,10 @@ function ofDevices(state, all) {
 }
 
 /** Runs that failed lately, unless a later one of the same schedule did better. */
-function ofRuns(queue, at) {
+function ofRuns(queue, at, told) {
   const isMended = (run) => run.schedule && queue.runs.some((one) => one.schedule === run.schedule
     && one.phase === "finished" && seconds(one.ended) > seconds(run.ended));
-  const failed = queue.runs.filter((run) => run.phase === "failed" && at - seconds(run.ended) < RECENT && !isMended(run));
+  const failed = queue.runs.filter((run) => run.phase === "failed" && at - seconds(run.ended) < RECENT && !isMended(run) && !told.has(`failed ${run.name}`));
   return failed.map((run) => ({ key: `run ${run.name}`, level: "bad", title: `Run ${run.name} has failed`, devices: [], run: run.name,
     text: run.reason, remedy: "Read its log, mend the cause and submit it again.", since: seconds(run.ended) }));
 }
@@ -109,23 +111,25 @@ function ofAlert(key, members) {
     const devices = kind && first.fleet ? [{ name: first.subject, about: "" }] : [];
     return { ...about, since, title: first.text, devices, run, remedy: first.remedy };
   }
-  const devices = members.map((one) => ({ name: one.subject, about: one.text }));
+  const devices = members.map((one) => ({ name: one.subject, about: unnamed(one) }));
   const remedy = first.remedy.replaceAll(first.subject, "NAME").replaceAll(first.id, "ID");
   return { ...about, title: upper(kind.of(plural(members.length, "device"))), devices, remedy };
 }
 
+/** Its text beside the name of its device. */
+const unnamed = ({ text, subject }) => (text.startsWith(`${subject} `) ? text.slice(subject.length + 1) : text);
 const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** How many a person has said to know of. */
 export const quieted = (alerts, fleet) => (alerts ?? []).filter((one) => one.quieted_by && (one.fleet === fleet || !one.fleet)).length;
 
 /**
- * The worst first, and of those the newest. A server with alerts has its operator's thresholds: then only what no alert
- * is about follows from devices.
+ * The worst first, and of those the newest. What an alert is about, of which a person may know already, is not said
+ * again; an alert may wait for hours before it is told, and this list does not.
  */
 export function needs(state, queue, alerts, fleet) {
-  const all = alerts ? [...ofAlerts(alerts, fleet), ...ofDevices(state, false)]
-    : [...ofRuns(queue, now(state)), ...ofDevices(state, true)];
+  const told = new Set((alerts ?? []).filter((one) => one.fleet === fleet).map((one) => `${one.kind} ${one.subject}`));
+  const all = [...ofAlerts(alerts ?? [], fleet), ...ofRuns(queue, now(state), told), ...ofDevices(state, told)];
   const rank = (one) => (one.level === "bad" ? 0 : 1);
   return all.sort((a, b) => rank(a) - rank(b) || (b.since ?? 0) - (a.since ?? 0));
 }
