@@ -39,6 +39,7 @@ from edgefl.cli import (
     sweep,
     tutorial,
 )
+from edgefl.cli.audited import audited
 from edgefl.system.portable import posix_only
 
 # Not on Windows.
@@ -114,7 +115,8 @@ def main(command: typer.Typer = app) -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # what a device says may have letters that this terminal has not
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        command()
+        with audited(sys.argv[1:] if command is app else ()):
+            command()
     except EdgeflError as error:
         typer.echo(f"edgefl: {error}", err=True)
         sys.exit(error.exit_code)

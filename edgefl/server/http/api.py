@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from threading import Semaphore
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as InPath
@@ -20,8 +21,11 @@ from fastapi.responses import JSONResponse
 from edgefl.base.errors import ConfigError, EdgeflError, StoreError
 from edgefl.base.version import __version__
 from edgefl.fleet import audit
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import AuditLog, Deed
+from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import FleetFolder
+from edgefl.ops import diagnosis
 from edgefl.server import calendar, submitting
 from edgefl.server.decide.alerts import Alert
 from edgefl.server.decide.runs import QueuedRun, ServerState
@@ -30,8 +34,10 @@ from edgefl.server.http.guard import PRINCIPAL
 from edgefl.server.http.models import (
     AlertInfo,
     AuditLines,
+    DeviceAnswer,
     DeviceInfo,
     FleetInfo,
+    Labels,
     LogLines,
     Name,
     NewRun,
@@ -56,6 +62,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MOST_LINES = 2000
+ASKING, ANSWER = 8, 20.0  # devices that are asked at the same time; seconds for an answer
 
 
 class Operations(Protocol):
@@ -113,6 +120,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 RunName = Annotated[Name, InPath(description="A run, or a schedule.")]
 AlertId = Annotated[str, InPath(pattern="^[0-9a-f]{24}$", description="The id of an open alert.")]
+DeviceParameter = Annotated[Name, InPath(description="A device of the fleet.")]
 FleetParameter = Annotated[Name, InPath(description="A fleet of this server.")]
 
 
@@ -151,6 +159,13 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
 
     def state() -> ServerState:
         return operations.ask(lambda server: server.state)
+
+    asking = Semaphore(ASKING)
+
+    def one_fleet(principal: Principal, fleet: str) -> str:
+        if fleet not in operations.feeds or not principal.sees(fleet):
+            raise ApiRefusal(404, f"there is no fleet '{fleet}' here")
+        return fleet
 
     def one_run(principal: Principal, name: str, known: ServerState) -> QueuedRun:
         run = known.runs.get(name)
@@ -276,6 +291,34 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
                 raise ApiRefusal(404, f"there is no open alert '{id}' here")
             about |= {"fleet": alert.fleet, "subject": f"{alert.kind} {alert.subject}"}
             operations.ask(lambda server: server.quiet(id, principal.name))
+
+    @routes.put("/fleets/{fleet}/devices/{device}/labels", summary="Give a device labels, by which runs choose it.")
+    def label(
+        request: Request, principal: Operator, fleet: FleetParameter, device: DeviceParameter, new: Labels
+    ) -> Labels:
+        with audited(request, principal, "device.label", device) as about:
+            about["fleet"] = one_fleet(principal, fleet)
+            opened = FleetAdministration(fleet)
+            opened.label([device], new.labels, clock())
+        return Labels(labels=dict(opened.members.members[device].labels))
+
+    @routes.post("/fleets/{fleet}/devices/{device}/ask/{what}", summary="Ask a device how it is: doctor, logs, vitals.")
+    def ask_device(
+        request: Request,
+        principal: Operator,
+        fleet: FleetParameter,
+        device: DeviceParameter,
+        what: Literal["doctor", "logs", "vitals"],
+    ) -> DeviceAnswer:
+        with audited(request, principal, f"device.{what}", device) as about:
+            about["fleet"] = one_fleet(principal, fleet)
+            if not asking.acquire(blocking=False):
+                raise ApiRefusal(503, f"{ASKING} devices are asked already: try again in a moment")
+            try:
+                reply = diagnosis.ask(diagnosis.line(fleet), device, what, principal.name, ANSWER)
+            finally:
+                asking.release()
+        return DeviceAnswer.model_validate(reply.model_dump(include=set(DeviceAnswer.model_fields)))
 
     @routes.get("/audit", summary="Who did what: the newest lines, and whether the log is whole.")
     def read_audit(principal: Admin, lines: Annotated[int, Query(ge=1, le=MOST_LINES)] = 200) -> AuditLines:

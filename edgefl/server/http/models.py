@@ -142,6 +142,30 @@ class DeviceInfo(ApiModel):
     data_trouble: str
 
 
+class Labels(ApiModel):
+    """Labels of a device; one without a value is taken away."""
+
+    labels: Annotated[dict[str, str], Field(max_length=100)]
+
+
+class Finding(ApiModel):
+    """One thing that a device has looked at."""
+
+    what: str
+    level: str
+    text: str
+    remedy: str
+
+
+class DeviceAnswer(ApiModel):
+    """What a device answers: findings of its doctor, lines of its log, or its vital signs; or why it does not."""
+
+    refused: str
+    findings: tuple[Finding, ...] = ()
+    lines: tuple[str, ...] = ()
+    vitals: dict[str, float | bool | str | None] | None = None
+
+
 class Problem(ApiModel):
     """Why a request was not carried out, and what to do."""
 

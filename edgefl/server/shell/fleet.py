@@ -51,7 +51,7 @@ from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
-JOB = "server"  # the name under which a server speaks to devices; no run may have it
+JOB = topics.SERVER  # the name under which a server speaks to devices; no run may have it
 MEMBERS = 1.0  # seconds between two looks at the list of members
 NOTICES = 30.0  # seconds between two looks what devices have to be told
 RENEW = 3600.0  # seconds between two looks whose certificate ends soon
@@ -214,6 +214,8 @@ class FleetService:
 
     def _up(self, device: str, message: Message, now: float) -> None:
         envelope = self.proofs.of_message(device, message.payload)
+        if envelope.run_id == topics.DIAGNOSIS:  # of a question, whose asker hears it too
+            return
         if envelope.run_id != self.run_id:
             raise Unproven("message.run", f"'{device}' answered another start of this server")
         whole = self.parts.setdefault(device, chunks.Assembler(SMALL)).add(envelope.payload)

@@ -1,11 +1,13 @@
 """The API of a server: who may what, what becomes of it, and that each change is written down."""
 
+from datetime import datetime, timezone
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
 from served import Client, new_run, served
 
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import verify
 
 
@@ -195,3 +197,19 @@ def test_a_browser_logs_in_with_its_token_and_sees_what_its_role_sees(api):
     cookie = api[0].people.cookie(viewer.token)
     assert anonymous("GET", "/api/v1/runs", Cookie=f"edgefl_server={cookie}") == (200, [])
     assert anonymous("POST", "/api/v1/runs", new_run(), Cookie=f"edgefl_server={cookie}")[0] == 403
+
+
+def test_an_operator_labels_a_device_and_asks_it_how_it_is(api):
+    _, people = api
+    fleet = FleetAdministration("north")
+    fleet.add("pi-01", datetime.now(timezone.utc))
+    path = "/api/v1/fleets/north/devices/pi-01"
+    assert people["viewer"]("PUT", f"{path}/labels", {"labels": {"site": "a"}})[0] == 403
+    assert people["northern"]("PUT", f"{path}/labels", {"labels": {"site": "a"}}) == (200, {"labels": {"site": "a"}})
+    assert fleet.members.members["pi-01"].labels == {"site": "a"}
+    assert people["operator"]("PUT", f"{path}/labels", {"labels": {"arch": "x"}})[0] == 409
+    assert people["northern"]("PUT", "/api/v1/fleets/south/devices/pi-01/labels", {"labels": {}})[0] == 404
+    assert people["viewer"]("POST", f"{path}/ask/doctor")[0] == 403
+    assert people["operator"]("POST", f"{path}/ask/passwords")[0] == 422
+    status, answer = people["operator"]("POST", f"{path}/ask/doctor")
+    assert (status, bool(answer["error"])) == (409, True), "there is no broker in this test"
