@@ -17,6 +17,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from edgefl.base.errors import ConfigError, EdgeflError, StoreError
 from edgefl.base.version import __version__
@@ -112,6 +113,7 @@ def application(operations: Operations) -> FastAPI:
     app.add_exception_handler(EdgeflError, _failed)
     app.add_exception_handler(NoAnswer, _no_answer)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _of_http)
     return app
 
 
@@ -363,6 +365,12 @@ def _failed(_: Request, error: Exception) -> JSONResponse:
 
 def _no_answer(_: Request, __: Exception) -> JSONResponse:
     return JSONResponse({"error": "the server is busy: try again in a moment"}, 503, {"Retry-After": "5"})
+
+
+def _of_http(_: Request, error: Exception) -> JSONResponse:
+    """No such path, another method, or a body that is no JSON."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
 
 def _invalid(_: Request, error: Exception) -> JSONResponse:

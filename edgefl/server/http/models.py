@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from edgefl.fleet.audit import AuditEntry
 from edgefl.server.decide import alert_texts
@@ -14,6 +14,16 @@ from edgefl.watch.overview.rows import DeviceRow
 from edgefl.wire.topics import NAME
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
+
+
+def _no_truth(value: object) -> object:
+    """Refuse true and false, which Python takes for 1 and 0, and JSON does not."""
+    if isinstance(value, bool):
+        raise ValueError("a number, not true or false")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_truth)]
 
 
 class ApiModel(BaseModel):
@@ -31,7 +41,7 @@ class NewRun(ApiModel):
         Field(min_length=1, max_length=64, description="Any word; sent again, the same word queues nothing twice."),
     ]
     sets: Annotated[tuple[str, ...], Field(max_length=200, description="Keys that go before it: run.rounds=5")] = ()
-    priority: Annotated[int, Field(ge=-1000, le=1000, description="Larger numbers go first.")] = 0
+    priority: Annotated[WholeNumber, Field(ge=-1000, le=1000, description="Larger numbers go first.")] = 0
     beside: Annotated[
         str,
         Field(max_length=4096, description="Admins only: the folder on the server where files lie that it names."),
@@ -81,13 +91,13 @@ class Submitted(ApiModel):
 class Priority(ApiModel):
     """Larger numbers go first."""
 
-    priority: Annotated[int, Field(ge=-1000, le=1000)]
+    priority: Annotated[WholeNumber, Field(ge=-1000, le=1000)]
 
 
 class Prune(ApiModel):
     """How many finished runs are kept, of those that no schedule has started."""
 
-    keep: Annotated[int, Field(ge=0, le=100_000)]
+    keep: Annotated[WholeNumber, Field(ge=0, le=100_000)]
 
 
 class Pruning(ApiModel):
