@@ -18,9 +18,11 @@ NONE = "none"
 class FileOrCommand(TyperGroup):
     """Takes a first word that is no command for the file of `create`."""
 
+    otherwise = "create"
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: click's, which typer wraps
         if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["create", *args]
+            args = [self.otherwise, *args]
         return super().parse_args(ctx, args)
 
 

@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_path: Path) -> None:
-    """The long run goes on with the round of the copy, or says what to do: its devices were further on."""
+    """As move-server.md has it. The long run went on after the copy: its log says so, and it is cancelled."""
     server = machine.start("server", "start")
     machine.devices()
     machine.waits_for(lambda: online(machine))
@@ -52,6 +52,7 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     assert re.search(r"d3 +\S+ +- +\S+ \S+ UTC", machine("fleet", "list"))
     machine.start("server", "start")
     machine.waits_for(lambda: online(machine))
+    assert "whole" in machine("server", "audit", "--verify")
     assert machine.run("first")["phase"] == "finished"
     machine.waits_for(lambda: "is older than round" in machine("run", "logs", "second"))
     machine("run", "cancel", "second")
