@@ -99,8 +99,12 @@ class BackupWriter:
     def finish(self) -> int:
         """Write the list; return how many files are in it."""
         self._put(MANIFEST, BackupManifest(files=self._files).model_dump_json().encode())
-        self._tar.close()
+        self.close()
         return len(self._files)
+
+    def close(self) -> None:
+        """Write nothing more; without `finish` before it, no whole back-up was written."""
+        self._tar.close()
 
     def _put(self, name: str, data: bytes) -> None:
         self._tar.addfile(self._info(name, len(data)), BytesIO(data))
@@ -134,8 +138,11 @@ def written(path: Path, description: BackupDescription, reader: bytes | None = N
         with new_file(fresh, private=True) as file:
             sealer = SealedWriter(file, reader) if reader is not None else None
             writer = BackupWriter(sealer or file, description)
-            yield writer
-            writer.finish()
+            try:
+                yield writer
+                writer.finish()
+            finally:
+                writer.close()  # while its file is open: what it holds is written once more
             if sealer is not None:
                 sealer.close()
             file.flush()

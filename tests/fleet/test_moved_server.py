@@ -22,7 +22,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_path: Path) -> None:
-    """As move-server.md has it. The long run went on after the copy: its log says so, and it is cancelled."""
+    """As move-server.md has it. A run that went on after the copy says so in its log; one that was paused goes on."""
     server = machine.start("server", "start")
     machine.devices()
     machine.waits_for(lambda: online(machine))
@@ -30,7 +30,10 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     machine.waits_for(lambda: machine.run("first")["phase"] == "finished")
     machine("fleet", "add", "d3")
     machine("backup", "key", "key")
-    machine("run", "list")
+    machine.submit("paused", 60)
+    machine.waits_for(lambda: "round 2" in machine("run", "logs", "paused"))
+    machine("run", "pause", "paused")
+    machine.waits_for(lambda: machine.run("paused")["phase"] == "paused")
     machine.submit("second", 100_000)
     machine.waits_for(lambda: machine.run("second")["phase"] == "working")
     machine.waits_for(lambda: "round 2" in machine("run", "logs", "second"))
@@ -55,6 +58,8 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     assert "whole" in machine("server", "audit", "--verify")
     assert machine.run("first")["phase"] == "finished"
     machine.waits_for(lambda: "is older than round" in machine("run", "logs", "second"))
+    machine("run", "resume", "paused")
+    machine.waits_for(lambda: machine.run("paused")["phase"] == "finished")
     machine("run", "cancel", "second")
     machine.waits_for(lambda: machine.run("second")["phase"] == "cancelled")
     machine.submit("third", 2)
@@ -66,4 +71,5 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     told_by = [(entry.what, entry.subject) for entry in book.entries()]
     assert ("run is finished", "first") in told_by
     assert ("restore", "out.tar") in told_by
+    assert ("run is finished", "paused") in told_by
     assert ("run is finished", "third") in told_by

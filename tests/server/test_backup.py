@@ -1,6 +1,8 @@
 """A back-up holds everything of one moment, whatever goes on; a restore believes nothing that it can check."""
 
 import json
+import resource
+import signal
 import tarfile
 import threading
 from datetime import datetime, timedelta, timezone
@@ -10,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.durable.journal import Journal
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, RoundMerged, Rounds, Rules, step
+from coordinator.durable import segments
+from coordinator.durable.journal import KEPT, AnswerFrame, Journal
 from coordinator.shell import known_runs
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.cli.backup import named
 from edgefl.fleet import members
 from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.audit import AuditLog, Deed, verify
+from edgefl.server import backup, sealed_stream
 from edgefl.server import folder as places
-from edgefl.server import sealed_stream
 from edgefl.server.backup import back_up
 from edgefl.server.backup_file import DESCRIPTION, MANIFEST, is_name
 from edgefl.server.decide.runs import QueuedRun, RunSchedule, ServerState
@@ -429,3 +433,121 @@ def test_a_copy_is_of_one_moment_while_rows_rotate_and_lines_are_added(old, tmp_
         assert int(FleetAdministration("default").members.members["pi-01"].labels.get("n", 0)) <= counted + 1
         seen.append(counted)
     assert seen == sorted(seen)
+
+
+class Busy:
+    """A run at work, each round of which begins a segment of its journal and takes an old one away."""
+
+    rules = Rules(rounds=1_000_000, seed=1, cohort=1, quorum=1, deadline=5.0)
+
+    def __init__(self):
+        self.rounds = Rounds(self.rules)
+        self.book = Journal(FolderDisk(places.folder() / places.RUNS / "busy"))
+        self.play(DeviceJoined("a", 0))
+
+    def play(self, event):
+        after, _ = step(self.rounds, event)
+        closes = after.phase == "merging" and self.rounds.phase != "merging"
+        answer = AnswerFrame(event.round, "a", bytes(32), bytes(3000)) if isinstance(event, DeviceAnswered) else None
+        self.book.write((event,), after, answer, 1 if closes else None)
+        self.rounds = after
+
+    def a_round(self):
+        number = self.rounds.round
+        self.play(DeviceAnswered("a", number, 0))
+        self.play(RoundMerged(number, 0))
+
+
+def restored_round():
+    state = Journal(FolderDisk(places.folder() / places.RUNS / "busy")).rounds(Busy.rules)
+    assert state is not None
+    return state.round
+
+
+def test_a_copy_of_a_run_at_work_is_a_run_of_one_moment(old, tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "ROUNDS", 1)
+    over, busy = threading.Event(), Busy()
+
+    def work():
+        while not over.is_set():
+            busy.a_round()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        copies = [tmp_path / f"{number}.tar" for number in range(8)]
+        for copy in copies:
+            back_up(copy, NOW)
+    finally:
+        over.set()
+        thread.join()
+    assert busy.rounds.round > KEPT
+    reached = []
+    for copy in copies:
+        home(tmp_path / f"new-{copy.stem}", monkeypatch)
+        brought(copy)
+        reached.append(restored_round())
+    assert reached == sorted(reached)
+
+
+def between(monkeypatch, sign, act, times=3):
+    """Do something before a file with this in its name is opened: in the first attempts to copy its folder."""
+    plain, left = backup._opened, [times]
+
+    def opened(path, name, files):
+        if sign in name and left[0]:
+            left[0] -= 1
+            act()
+        return plain(path, name, files)
+
+    monkeypatch.setattr(backup, "_opened", opened)
+
+
+@pytest.mark.parametrize("sign", ["busy/journal-", "busy/journal.log"])
+def test_rounds_that_end_between_two_files_of_a_run_make_no_mixture(old, tmp_path, monkeypatch, sign):
+    monkeypatch.setattr(segments, "ROUNDS", 1)
+    busy = Busy()
+    for _ in range(5):
+        busy.a_round()
+    between(monkeypatch, sign, lambda: [busy.a_round() for _ in range(5)])
+    back_up(tmp_path / "out.tar", NOW)
+    home(tmp_path / "new", monkeypatch)
+    brought(tmp_path / "out.tar")
+    assert restored_round() == busy.rounds.round == 21
+
+
+def test_rows_that_are_begun_anew_while_they_are_opened_are_copied_all_the_same(old, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "SMALL", 100)
+    monkeypatch.setattr(rows, "GROWN", 0)
+    store, numbers = RowStore(FolderDisk(places.folder())), iter(range(1, 99))
+    between(monkeypatch, "server/state-", lambda: store.write({"count": {"n": {"n": next(numbers)}}}))
+    back_up(tmp_path / "out.tar", NOW)
+    home(tmp_path / "new", monkeypatch)
+    brought(tmp_path / "out.tar")
+    assert RowStore(FolderDisk(places.folder())).tables["count"]["n"] == {"n": 3}
+
+
+def test_a_folder_that_never_rests_is_told_of(old, tmp_path, monkeypatch):
+    monkeypatch.setattr(backup, "PAUSE", 0.0)
+    monkeypatch.setattr(rows, "SMALL", 100)
+    monkeypatch.setattr(rows, "GROWN", 0)
+    store = RowStore(FolderDisk(places.folder()))
+    between(monkeypatch, "server/state-", lambda: store.write({"count": {"n": {"n": 1}}}), times=10**6)
+    with pytest.raises(StoreError, match="its files change all the time"):
+        back_up(tmp_path / "out.tar", NOW)
+    assert not (tmp_path / "out.tar").exists()
+    assert not (tmp_path / ".out.tar.new").exists()
+
+
+def test_a_full_disk_leaves_no_half_of_a_back_up(old, tmp_path, monkeypatch):
+    """The limit of a file's size stands for the end of the disk: the kernel refuses the write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"out\.tar: cannot be written \(File too large\); free some space"):
+            back_up(tmp_path / "out.tar", NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not [*tmp_path.glob("*out.tar*")]
