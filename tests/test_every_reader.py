@@ -92,6 +92,10 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
     ),
     "edgefl/watch/overview/snapshot.py": ("test_every_reader.py::test_an_overview_may_be_a_bomb",),
     "edgefl/ops/sources.py": ("test_every_reader.py::test_an_overview_may_be_a_bomb",),
+    "edgefl/server/backup_file.py": (
+        "server/test_backup.py::test_a_size_that_the_file_cannot_have_is_refused",
+        "server/test_backup.py::test_lists_in_lists_are_no_description",
+    ),
 }
 # What these read was written here, by this program, for this program, in a folder that only its user may write to. JSON
 # of files goes through parse_json all the same: a damaged file is said to be so.

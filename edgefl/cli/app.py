@@ -14,6 +14,7 @@ from edgefl.base.errors import EdgeflError
 from edgefl.base.version import __version__
 from edgefl.cli import (
     agent,
+    backup,
     bench,
     broker,
     compare,
@@ -45,6 +46,7 @@ from edgefl.system.portable import posix_only
 # Not on Windows.
 POSIX_ONLY = {
     "agent",
+    "backup",
     "bench",
     "broker",
     "coordinator",
@@ -53,6 +55,7 @@ POSIX_ONLY = {
     "doctor",
     "fleet",
     "gateway",
+    "restore",
     "server",
     "tutorial",
 }
@@ -87,6 +90,8 @@ app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(server.app, name="server")
+app.add_typer(backup.app, name="backup")
+app.command()(backup.restore)
 app.add_typer(run.app, name="run")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")

@@ -40,8 +40,8 @@ def check_new(name: str) -> FleetFolder:
 class FleetAdministration:
     """A fleet on this machine, opened to change it."""
 
-    def __init__(self, name: str) -> None:
-        self.folder = FleetFolder(name)
+    def __init__(self, name: str, state: Path | None = None) -> None:
+        self.folder = FleetFolder(name, state)
         self.settings = self.folder.read_settings()
         certificate, key = self.folder.authority
         try:

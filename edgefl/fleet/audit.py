@@ -106,7 +106,7 @@ class AuditLog:
         make_private(folder)
         lost = "keep the old file: a new key begins a new log"
         signer = key_file.opened(folder / KEY, "the audit log's", elsewhere="let this user read it", lost=lost)
-        return cls(FolderDisk(folder), signer, lambda: _locked(folder / LOCK))
+        return cls(FolderDisk(folder), signer, lambda: locked(folder))
 
     def write(self, deed: Deed, wall: float) -> None:
         """After this returns, the line survives a power cut. A fact of the server that has its line gets no other."""
@@ -229,8 +229,9 @@ def _hash(raw: bytes) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a+") as file:
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the log in this folder while the block runs: no line is added meanwhile."""
+    with (folder / LOCK).open("a+") as file:
         portable.close_to_others(file.fileno())
         portable.lock(file.fileno())
         yield

@@ -86,17 +86,17 @@ class Settings(FleetRecord):
 
 
 class FleetFolder:
-    """The folder of one fleet, and where what is in it."""
+    """The folder of one fleet, and where what is in it; `state` is where fleets are that are not in force yet."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, state: Path | None = None) -> None:
         self.name = check_name("fleet", name)
-        self.path = state_folder() / "fleets" / name
+        self.path = (state or state_folder()) / "fleets" / name
         self.settings = self.path / SETTINGS
         self.members = self.path / members.NAME
         self.authority = self.path / "authority.crt", self.path / "authority.key"
         self.coordinator = self.path / "coordinator.crt", self.path / "coordinator.key"
         self.broker = self.path / "broker"
-        self.signing_key = signing_key(name)
+        self.signing_key = signing_key(name, state)
         self.questions = self.signing_key.with_suffix(".questions")
         # As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py.
         self.here = Address(UNIX, str(self.broker / SOCKET))
@@ -144,6 +144,6 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "edgefl"
 
 
-def signing_key(fleet: str) -> Path:
+def signing_key(fleet: str, state: Path | None = None) -> Path:
     """Where the key is that signs a fleet's models and messages, unless its run files say otherwise."""
-    return state_folder() / "fleets" / f"{fleet}.key"
+    return (state or state_folder()) / "fleets" / f"{fleet}.key"

@@ -44,6 +44,8 @@ def leaf(words: list[str]) -> tuple[Any, list[str]]:
     """The command that these words mean, and what is left of them."""
     command, rest = COMMANDS, list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands and hasattr(command, "otherwise"):  # `edgefl backup FILE`
+            rest.insert(0, command.otherwise)
         assert rest[0] in command.commands, f"there is no command {' '.join(words)}"
         command = command.commands[rest.pop(0)]
     return command, rest

@@ -40,6 +40,7 @@ class Machine:
     """One home, with a server and two devices."""
 
     def __init__(self, home: Path) -> None:
+        home.mkdir(exist_ok=True)
         self.home, self.port = home, free_ports()
         self.environment = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
         self.environment.pop("EDGEFL_BESIDE", None)
