@@ -23,7 +23,7 @@ def _no_truth(value: object) -> object:
     return value
 
 
-WholeNumber = Annotated[int, BeforeValidator(_no_truth)]
+NO_TRUTH = BeforeValidator(_no_truth)
 
 
 class ApiModel(BaseModel):
@@ -41,7 +41,7 @@ class NewRun(ApiModel):
         Field(min_length=1, max_length=64, description="Any word; sent again, the same word queues nothing twice."),
     ]
     sets: Annotated[tuple[str, ...], Field(max_length=200, description="Keys that go before it: run.rounds=5")] = ()
-    priority: Annotated[WholeNumber, Field(ge=-1000, le=1000, description="Larger numbers go first.")] = 0
+    priority: Annotated[int, Field(ge=-1000, le=1000, description="Larger numbers go first."), NO_TRUTH] = 0
     beside: Annotated[
         str,
         Field(max_length=4096, description="Admins only: the folder on the server where files lie that it names."),
@@ -91,13 +91,13 @@ class Submitted(ApiModel):
 class Priority(ApiModel):
     """Larger numbers go first."""
 
-    priority: Annotated[WholeNumber, Field(ge=-1000, le=1000)]
+    priority: Annotated[int, Field(ge=-1000, le=1000), NO_TRUTH]
 
 
 class Prune(ApiModel):
     """How many finished runs are kept, of those that no schedule has started."""
 
-    keep: Annotated[WholeNumber, Field(ge=0, le=100_000)]
+    keep: Annotated[int, Field(ge=0, le=100_000), NO_TRUTH]
 
 
 class Pruning(ApiModel):
