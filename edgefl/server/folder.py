@@ -6,6 +6,7 @@ server/state-000001.log   runs, schedules, and facts on their way to readers
       /logs/NAME.log      what they said
       /runs/NAME          folders of runs that were submitted without one
       /here.json          where the running server is reached
+../replaced/TIME/          fleets and servers in whose place a back-up was restored
 """
 
 from pathlib import Path

@@ -102,7 +102,7 @@ def _restored(  # noqa: PLR0917
         fault = _fault_of_audit(fresh / SERVER)
         cautions += [f"the audit log in the copy is not whole: {fault}"] if fault else []
         cautions += _relocate(fresh / SERVER, description, runs, to, now)
-    aside = _put_in_place(description, to, state, fresh, runs, now)
+    aside = _put_in_place(description, state, fresh, runs, now)
     inside = places.folder() / places.RUNS
     each = {*runs.values(), *(inside.iterdir() if description.server and inside.is_dir() else ())}
     standing = tuple(sorted(run for run in each if journal.exists(FolderDisk(run))))
@@ -146,7 +146,12 @@ def _of_fleet(name: str, state: Path) -> list[Path]:
 
 
 def _is_used(folder: Path) -> bool:
-    return folder.is_dir() and any(path.name != "lock" for path in folder.iterdir())
+    """Whether a server has been at work there: commands that were refused leave an audit log alone."""
+    return any(not path.name.startswith("audit.") for path in _inside(folder))
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != "lock"] if folder.is_dir() else []
 
 
 def _destinations(description: BackupDescription, to: Destination) -> dict[str, Path]:
@@ -155,14 +160,14 @@ def _destinations(description: BackupDescription, to: Destination) -> dict[str, 
     return {name: folder / name for name in description.runs}
 
 
-def _put_in_place(  # noqa: PLR0917
-    description: BackupDescription, to: Destination, state: Path, fresh: Path, runs: Mapping[str, Path], now: datetime
+def _put_in_place(
+    description: BackupDescription, state: Path, fresh: Path, runs: Mapping[str, Path], now: datetime
 ) -> Path | None:
     """Move what was there aside, and what was unpacked into its place; the server comes last."""
     aside = state / ASIDE / f"{now:%Y%m%d-%H%M%S}"
     old = [path for name in description.fleets for path in _of_fleet(name, state)]
-    old += [places.folder()] if description.server and _is_used(places.folder()) else []
-    for path in old if to.replace else ():
+    old += [places.folder()] if description.server and _inside(places.folder()) else []
+    for path in old:  # fleets and a server that was at work: only if a person said so, see `_check_free`
         make_folder((aside / path.relative_to(state)).parent)
         path.replace(aside / path.relative_to(state))
     make_folder(state / FLEETS)

@@ -21,6 +21,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+def has_rounds(machine: Machine, run: str) -> bool:
+    return re.search(r"\bround[ =]\d", machine("run", "logs", run)) is not None
+
+
 def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_path: Path) -> None:
     """As move-server.md has it. A run that went on after the copy says so in its log; one that was paused goes on."""
     server = machine.start("server", "start")
@@ -30,13 +34,13 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     machine.waits_for(lambda: machine.run("first")["phase"] == "finished")
     machine("fleet", "add", "d3")
     machine("backup", "key", "key")
-    machine.submit("paused", 60)
-    machine.waits_for(lambda: "round 2" in machine("run", "logs", "paused"))
+    machine.submit("paused", 600)
+    machine.waits_for(lambda: has_rounds(machine, "paused"))
     machine("run", "pause", "paused")
     machine.waits_for(lambda: machine.run("paused")["phase"] == "paused")
     machine.submit("second", 100_000)
     machine.waits_for(lambda: machine.run("second")["phase"] == "working")
-    machine.waits_for(lambda: "round 2" in machine("run", "logs", "second"))
+    machine.waits_for(lambda: has_rounds(machine, "second"))
     printed = machine("backup", "out.tar", "--for", "key.pub")
     assert "wrote out.tar" in printed
     machine("fleet", "revoke", "d3")
@@ -59,7 +63,7 @@ def test_devices_come_back_and_runs_go_on_in_another_home(machine: Machine, tmp_
     assert machine.run("first")["phase"] == "finished"
     machine.waits_for(lambda: "is older than round" in machine("run", "logs", "second"))
     machine("run", "resume", "paused")
-    machine.waits_for(lambda: machine.run("paused")["phase"] == "finished")
+    machine.waits_for(lambda: machine.run("paused")["phase"] == "finished", 300.0)
     machine("run", "cancel", "second")
     machine.waits_for(lambda: machine.run("second")["phase"] == "cancelled")
     machine.submit("third", 2)

@@ -214,6 +214,16 @@ def test_a_fleet_that_is_there_is_moved_aside_only_when_a_person_says_so(old, tm
     assert (done.aside / "server" / "runs" / "first" / "big.bin").exists()
 
 
+def test_an_audit_log_alone_is_no_server_and_is_kept_aside(old, tmp_path, monkeypatch):
+    back_up(tmp_path / "out.tar", NOW)
+    home(tmp_path / "new", monkeypatch)
+    AuditLog.opened(places.folder()).write(Deed("ann", "restore", outcome="refused"), NOW.timestamp())
+    done = brought(tmp_path / "out.tar")
+    assert done.aside is not None
+    assert b"refused" in (done.aside / "server" / "audit.log").read_bytes()
+    assert [entry.what for entry in AuditLog.opened(places.folder()).entries()] == ["run.submit", "restore"]
+
+
 def test_a_server_or_a_broker_that_runs_keeps_its_files(old, tmp_path):
     back_up(tmp_path / "out.tar", NOW)
     with own(old / "fleets" / "default" / "broker"), pytest.raises(ConfigError, match="the broker of fleet 'default'"):
