@@ -17,8 +17,6 @@ CHANGES = {  # what is written down, by the first two words of the command
     "fleet": {
         *("init", "add", "site", "revoke", "label", "forget", "host", "settings", "renew", "claim", "accept", "reject"),
     },
-    "backup": {""},
-    "restore": {""},
 }
 VALUES = {"--fleet"}  # options of these commands that name the fleet
 
@@ -43,8 +41,7 @@ def audited(words: Sequence[str]) -> Iterator[None]:
 def _changes(words: Sequence[str]) -> bool:
     if not words or "--help" in words:
         return False
-    kinds = CHANGES.get(words[0], set())
-    return "" in kinds or (len(words) > 1 and words[1] in kinds)
+    return len(words) > 1 and words[1] in CHANGES.get(words[0], set())
 
 
 def _write(words: Sequence[str], outcome: str, about: str = "") -> None:

@@ -165,11 +165,41 @@ fleet reject pi-09
 fleet accept --all
 fleet claim --withdraw 1a2b3c4d
 """
-STORIES = (RENEWALS, MOVING, MANY, LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, ASKED, RESTORE, MOVED)
+SERVER = """
+fleet init --devices pi-01,pi-02,pi-03 --host server.local
+run submit run.toml
+run submit urgent.toml --priority 5
+run logs sensors --follow
+run pause sensors
+run resume sensors
+run history
+server user add ann --role operator --fleet north
+server user remove ann
+server audit
+server alerts
+server quiet 0123456789abcdef01234567
+"""
+STORIES = (
+    SERVER,
+    RENEWALS,
+    MOVING,
+    MANY,
+    LAPTOP,
+    AUTHORITY,
+    DEVICE,
+    RUN_FOLDER,
+    SITE,
+    GATEWAY,
+    README,
+    ASKED,
+    RESTORE,
+    MOVED,
+)
 SHORTER = {
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",
     "--count 340": "--count 3",
+    " --follow": "",
     "mu=0.001|0.01|0.1 --grid lr=0.01,0.03,0.1 --seeds 5": "mu=0.001|0.1 --grid lr=0.1 --seeds 2",
     "docs/examples/": f"--set run.rounds=1 {ROOT}/docs/examples/",
     "docs/results/codecs.toml --seeds 3": f"{ROOT}/docs/results/codecs.toml --seeds 1 --set run.rounds=1",
@@ -438,6 +468,32 @@ def test_a_run_and_what_is_asked_of_it_later(mosquitto: Broker, type_: Callable[
     snippet("load_state_dict", module=module)
     saved = load_file("checkpoint-000020.safetensors")
     assert all(np.array_equal(saved[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_a_fleet_service_with_runs_and_people(type_: Callable[[str], str]) -> None:
+    if find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    init, submit, urgent, logs, pause, resume, history, add, remove, audit, alerts, quiet = lines(SERVER)
+    type_(f"{init.replace('server.local', '127.0.0.1')} --port {free_ports()}")
+    for name in ("sensors", "urgent"):
+        text = RUN.format(fleet="").replace('"NAME"', f'"{name}"')
+        Path("run.toml" if name == "sensors" else f"{name}.toml").write_text(text)
+    with standing("server", "start", "--set", "server.at_once=1", "--set", "page.port=0", sign="is at http"):
+        type_(submit)
+        type_(urgent)
+        type_(logs)
+        type_(pause)
+        assert "sensors" in type_("run list")
+        type_(resume)
+        type_(history)
+        type_(add.replace("north", "default"))
+        type_(remove)
+        assert type_(alerts)
+        with pytest.raises(AssertionError, match="alert"):
+            type_(quiet)
+    told = type_(audit)
+    assert "user.add ann" in told
+    assert "run.pause sensors" in told
 
 
 @pytest.mark.night

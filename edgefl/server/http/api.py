@@ -38,7 +38,7 @@ from edgefl.server.http.models import (
     DeviceAnswer,
     DeviceInfo,
     FleetInfo,
-    Labels,
+    LabelsBody,
     LogLines,
     Name,
     NewRun,
@@ -296,13 +296,13 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
 
     @routes.put("/fleets/{fleet}/devices/{device}/labels", summary="Give a device labels, by which runs choose it.")
     def label(
-        request: Request, principal: Operator, fleet: FleetParameter, device: DeviceParameter, new: Labels
-    ) -> Labels:
+        request: Request, principal: Operator, fleet: FleetParameter, device: DeviceParameter, new: LabelsBody
+    ) -> LabelsBody:
         with audited(request, principal, "device.label", device) as about:
             about["fleet"] = one_fleet(principal, fleet)
             opened = FleetAdministration(fleet)
             opened.label([device], new.labels, clock())
-        return Labels(labels=dict(opened.members.members[device].labels))
+        return LabelsBody(labels=dict(opened.members.members[device].labels))
 
     @routes.post("/fleets/{fleet}/devices/{device}/ask/{what}", summary="Ask a device how it is: doctor, logs, vitals.")
     def ask_device(

@@ -152,13 +152,13 @@ class DeviceInfo(ApiModel):
     data_trouble: str
 
 
-class Labels(ApiModel):
-    """Labels of a device; one without a value is taken away."""
+class LabelsBody(ApiModel):
+    """LabelsBody of a device; one without a value is taken away."""
 
     labels: Annotated[dict[str, str], Field(max_length=100)]
 
 
-class Finding(ApiModel):
+class AnswerFinding(ApiModel):
     """One thing that a device has looked at."""
 
     what: str
@@ -171,7 +171,7 @@ class DeviceAnswer(ApiModel):
     """What a device answers: findings of its doctor, lines of its log, or its vital signs; or why it does not."""
 
     refused: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AnswerFinding, ...] = ()
     lines: tuple[str, ...] = ()
     vitals: dict[str, float | bool | str | None] | None = None
 
