@@ -340,6 +340,7 @@ def test_a_form_has_names_that_are_arguments_and_sizes(name: str, shape: list[in
 
 # Who may let places be followed: what reads files, flags and objects of the operator's own.
 MAY_ALLOW = {
+    "edgefl/server/submitting.py",  # a run file that an admin of a server hands over; what others send names no code
     "edgefl/lab/api/algorithm.py",  # objects and words of a Python program
     "edgefl/lab/api/description.py",
     "edgefl/lab/api/entries.py",
@@ -372,6 +373,7 @@ MAY_IMPORT = {
 # Who reads a run, agent or gateway file that was named on a command line (`load`, which lets it name code). Besides
 # edgefl/cli, where command lines are read:
 MAY_LOAD = {
+    "edgefl/ops/doctor/afar.py",  # the agent's own file, which the agent names on its command line
     "edgefl/ops/run_lookup.py",  # the run file given to status and report
     "edgefl/ops/bench/memory.py",
     "device_agent/start.py",
@@ -379,6 +381,8 @@ MAY_LOAD = {
 }
 # Who makes a run file or agent file of tables, which may name what is allowed already and nothing else.
 MAY_MAKE = {
+    "edgefl/server/run_progress.py",  # of a run that was submitted: how many rounds it has
+    "edgefl/server/submitting.py",  # of what a person sends to a server
     "coordinator/durable/existing_run.py",  # of a journal
     "coordinator/shell/exporting.py",  # of a checkpoint
     "device_agent/enrol.py",  # of a kit

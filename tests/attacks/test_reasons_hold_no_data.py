@@ -407,6 +407,9 @@ def test_of_learning_that_fails_no_size_is_told_and_no_step(failure: str) -> Non
 # No cell, no label, no title, no name of a file. Whoever marks another text adds to this list what it quotes, and has
 # thought about it.
 FREE: dict[str, set[str]] = {
+    # when an alert was told, in seconds: the server's own
+    "edgefl/server/decide/alerts.py": {"self.wall"},
+    "edgefl/server/http/models.py": {"moment(alert.since if alert.told is None else alert.told)"},
     "device_agent/shell/allowance.py": {"why"},
     "device_agent/durable/failures.py": {"failures"},
     "device_agent/shell/backends.py": {
