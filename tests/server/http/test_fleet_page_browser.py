@@ -227,6 +227,7 @@ def test_of_several_fleets_one_is_chosen_and_each_has_its_own_devices(fleet):
     window.page.select_option("#fleet-select", "south")
     window.wait_for_text("#devices-count", "1/1")
     window.run("() => { location.hash = 'south/devices'; }")
+    window.page.wait_for_selector("#devices-table .body", state="attached")
     assert [row["Device"] for row in window.rows("#devices-table").values()] == ["other"]
     bound = visit("northern")
     assert not bound.page.locator("#fleet-select").is_visible()
