@@ -48,10 +48,10 @@ def trusting(ca: bytes) -> ssl.SSLContext:
 
 def authority(host: str, port: int, fingerprint: str) -> bytes:
     """Return the certificate (PEM) of the fleet's authority with this fingerprint; any other server is not believed."""
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE  # what comes is looked at, not trusted, and nothing is said
-    with connected(host, port, anybody) as line:
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE  # what comes is looked at, not trusted, and nothing is said
+    with connected(host, port, unverified) as line:
         pem = receive(line, time.monotonic() + PATIENCE)
     try:
         seen = read_certificate(pem).fingerprint(hashes.SHA256()).hex()

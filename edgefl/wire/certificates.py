@@ -137,12 +137,12 @@ def _shown(address: Address) -> "Certificate | None":
     """Return the certificate that the broker shows to every client."""
     from cryptography import x509  # noqa: PLC0415 - only when something is wrong
 
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE  # it is looked at, not trusted: nothing is said through this connection
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE  # it is looked at, not trusted: nothing is said through this connection
     with suppress(OSError, ValueError):
         plain = socket.create_connection((address.host, address.port), PATIENCE)
-        with plain, anybody.wrap_socket(plain, server_hostname=address.host) as wrapped:
+        with plain, unverified.wrap_socket(plain, server_hostname=address.host) as wrapped:
             if raw := wrapped.getpeercert(binary_form=True):
                 return x509.load_der_x509_certificate(raw)
     return None

@@ -109,8 +109,8 @@ def _played(job: Job, held: Split) -> list[Round]:
             facts.append(fact)
 
     short = shortened(job.run, STEPS)
-    anybody = {"cohort": len(devices), "quorum": len(devices), "start_with": None, "where": None}
-    rules = short.rounds.model_copy(update=anybody)
+    unbounded = {"cohort": len(devices), "quorum": len(devices), "start_with": None, "where": None}
+    rules = short.rounds.model_copy(update=unbounded)
     few = short.model_copy(
         update={"rounds": rules, "fleet": None, "run": short.run.model_copy(update={"rounds": PLAYED})}
     )
